@@ -28,7 +28,7 @@ use flowloom_vm::{Destination, Run, SweepPlace};
 use crate::compiled::Function;
 use crate::engine::{Jit, NAME, TAILROOM_BYTES, enter, failed, fault, reset};
 use crate::packets::{Frames, Packets, view_of};
-use crate::pipeline::{ENDED, LEAD, PLAIN, REASON_BITS, RECORDS, SPARE_VIEWS};
+use crate::pipeline::{ENDED, LEAD, PLAIN, REASON_BITS, RECORDS};
 use crate::runtime::{Running, last_redirect};
 use crate::space::Native;
 use crate::state::{Announced as Key, BY_HELPER, NO_HELPER, NO_HINT, RECORD_BYTES, View};
@@ -478,9 +478,7 @@ impl Batch<'_, '_, '_> {
         let state = self.running.run.memory.state();
         for first in (0..packets.count()).step_by(BATCH) {
             let part = BATCH.min(packets.count() - first);
-            views.clear();
-            packets.views(first..first + part, views);
-            views.resize(part + SPARE_VIEWS, View::default());
+            let views = packets.views(first..first + part, views);
             if let Some((records, found)) = &mut wave {
                 records.forget();
                 // But for those that turn out to have none.
@@ -494,7 +492,7 @@ impl Batch<'_, '_, '_> {
             let (mut iteration, mut ended) = (0, 0);
             while ended < part {
                 let records_at = wave.as_mut().map_or(0, |(records, _)| records.of(0) as u64);
-                let (views_at, count) = (views.as_mut_ptr() as u64, part as u64);
+                let (views_at, count) = (views as u64, part as u64);
                 // SAFETY: the state is that of this engine; the code was compiled for its maps from a proved program. It
                 // reads and writes views of this many packets, which are within their buffers, and the records. The
                 // environment lives until the code returns.
@@ -508,7 +506,9 @@ impl Batch<'_, '_, '_> {
                 // The last packet's, not that of the packets before it.
                 let redirect_by_helper = self.running.run.redirect.take();
                 for number in ended..last {
-                    self.end_quiet(first + number, packets, &views[number]);
+                    // SAFETY: the packet has a view, which the code has left.
+                    let View { r0, redirect, .. } = unsafe { *views.add(number) };
+                    self.end_quiet(first + number, packets, r0, redirect);
                 }
                 ended = last;
                 if reason == ENDED {
@@ -524,9 +524,8 @@ impl Batch<'_, '_, '_> {
                     }
                     self.run_one(first + last, frame, None)?;
                 } else {
-                    let View { r0, redirect, .. } = views[last];
                     // SAFETY: as above, and the code has returned.
-                    let by_state = unsafe { (*state).redirect };
+                    let (View { r0, redirect, .. }, by_state) = unsafe { (*views.add(last), (*state).redirect) };
                     self.end_one(first + last, frame, r0, if redirect == BY_HELPER { by_state } else { redirect })?;
                 }
                 packets.end_frame(first + last);
@@ -606,11 +605,11 @@ impl Batch<'_, '_, '_> {
 
     /// The end of a packet in the pipeline that called no helper.
     #[inline]
-    fn end_quiet<'b>(&mut self, number: usize, packets: &mut impl Packets<'b>, view: &View) {
-        match quick_fate(self.running.run.ports, view.r0, view.redirect) {
+    fn end_quiet<'b>(&mut self, number: usize, packets: &mut impl Packets<'b>, r0: u64, redirect: i64) {
+        match quick_fate(self.running.run.ports, r0, redirect) {
             Some(fate) => packets.end(number, fate),
             None => {
-                self.decide(number, packets.frame(number), view.r0, view.redirect);
+                self.decide(number, packets.frame(number), r0, redirect);
                 packets.end_frame(number);
             }
         }

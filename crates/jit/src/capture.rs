@@ -17,9 +17,10 @@ use flowloom_flowtable::prefetch;
 use crate::batch::{BATCH, Sinks};
 use crate::engine::Jit;
 use crate::packets::Packets;
+use crate::pipeline::SPARE_VIEWS;
 use crate::state::View;
 
-/// The packets whose bytes are prefetched ahead of their views, and whose descriptors are twice as far ahead.
+/// The packets whose bytes are prefetched ahead of their views.
 const AHEAD: usize = 32;
 /// The bytes of copies of a batch, if no packet is longer.
 const COPIES_BYTES: usize = 256 << 10;
@@ -43,7 +44,9 @@ impl Room {
 
 /// The packets of a batch.
 struct Counted<'b, 't> {
-    views: &'t mut Vec<View>,
+    /// Those of the packets, and spare ones.
+    views: &'t mut [View],
+    count: usize,
     tally: &'t mut Tally,
     /// The bytes before and after a copy.
     around: (usize, usize),
@@ -92,7 +95,9 @@ impl<'b> Counted<'b, '_> {
             rest = after;
             // SAFETY: the view is that of a packet of the capture, which nothing writes meanwhile.
             let bytes = unsafe { std::slice::from_raw_parts(view.data as *const u8, len(view)) };
-            *view = placed(own, headroom, bytes, view.now_ns, view.ingress);
+            // The code may have run.
+            let (r0, redirect) = (view.r0, view.redirect);
+            *view = View { r0, redirect, ..placed(own, headroom, bytes, view.now_ns, view.ingress) };
         }
     }
 }
@@ -112,20 +117,20 @@ impl<'b> Packets<'b> for Counted<'b, '_> {
     type Frame = Frame<'b>;
 
     fn count(&self) -> usize {
-        self.views.len()
+        self.count
     }
 
     #[inline]
-    fn views(&mut self, packets: Range<usize>, views: &mut Vec<View>) {
-        views.extend_from_slice(&self.views[packets]);
+    fn views(&mut self, packets: Range<usize>, _: &mut Vec<View>) -> *mut View {
+        self.views[packets.start..packets.end + SPARE_VIEWS].as_mut_ptr()
     }
 
     fn frames(&mut self) -> &mut [Frame<'b>] {
         if !self.is_copied {
-            self.copy(0..self.views.len());
+            self.copy(0..self.count);
             self.is_copied = true;
         }
-        self.frames.extend(self.views.iter().map(Self::frame_of));
+        self.frames.extend(self.views[..self.count].iter().map(Self::frame_of));
         &mut self.frames
     }
 
@@ -171,13 +176,9 @@ impl Jit {
         while first < count {
             let most = BATCH.min(count - first);
             views.clear();
-            let view = |number: usize| {
-                if number + AHEAD < count {
-                    prefetch(pick(number + AHEAD).1.bytes.as_ptr());
-                }
-                if number + 2 * AHEAD < count {
-                    prefetch(pick(number + 2 * AHEAD).1);
-                }
+            let packet = |number: usize| {
+                // The processor finds the descriptors by itself: they lie one after the other.
+                prefetch(pick((number + AHEAD).min(count - 1)).1.bytes.as_ptr());
                 pick(number).1
             };
             if is_copied {
@@ -185,7 +186,7 @@ impl Jit {
                     |packet: &Arrival<'_>| (around.0 + packet.bytes.len() + around.1).next_multiple_of(LINE_BYTES);
                 let mut rest = room.part(COPIES_BYTES.max(bytes(pick(first).1)));
                 for number in first..first + most {
-                    let packet = view(number);
+                    let packet = packet(number);
                     let Some((own, after)) = std::mem::take(&mut rest).split_at_mut_checked(bytes(packet)) else {
                         break;
                     };
@@ -194,20 +195,21 @@ impl Jit {
                 }
             } else {
                 views.extend((first..first + most).map(|number| {
-                    let Arrival { bytes, now_ns, port } = *view(number);
+                    let Arrival { bytes, now_ns, port } = *packet(number);
                     let bytes = bytes.as_ptr_range();
                     let (data, data_end) = (bytes.start as u64, bytes.end as u64);
                     View { data, data_end, now_ns, ingress: port.0, ..View::default() }
                 }));
             }
             let ran = views.len();
+            views.resize(ran + SPARE_VIEWS, View::default());
             let choose = |number: usize, now_ns: u64, choices: &mut Choices| match is_seeded {
                 true => *choices = draws.choices(pick(first + number).0, now_ns),
                 false => choices.now_ns = now_ns,
             };
             let mut sinks = Sinks { extra: &mut extra, events: None, ran: 0 };
             let (room, views, tally) = (&mut room, &mut views, &mut *tally);
-            let mut packets = Counted { views, tally, around, is_copied, room, frames: Vec::new() };
+            let mut packets = Counted { views, count: ran, tally, around, is_copied, room, frames: Vec::new() };
             let ended = self.run_batch(&mut packets, choose, !is_seeded, &mut sinks);
             if let Err(source) = ended {
                 result = Err(PacketError { packet: pick(first + sinks.ran).0, source });

@@ -413,3 +413,76 @@ impl Tree {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use flowloom_isa::{asm, check};
+
+    use super::*;
+
+    const HEAD: &str = ".program p\n.license \"GPL\"\nr6 = *(u32 *)(r1 + 0)\nr3 = *(u32 *)(r1 + 4)\nr2 = r6\nr2 += 20\n\
+        if r2 > r3 goto out\nr4 = *(u8 *)(r6 + 0)\nr5 = *(u8 *)(r6 + 1)\nr7 = 0\n*(u64 *)(r10 - 8) = r7\n";
+    const TAIL: &str = "r0 = r7\nr1 = *(u64 *)(r10 - 8)\nr0 += r1\nexit\nout:\nr0 = 1\nexit\n";
+
+    /// The numbers of slots of regions of a program with this code, by the number of the branch after the first one.
+    fn regions(code: &str) -> Vec<(usize, usize)> {
+        let program = asm::program("p.bpf", &format!("{HEAD}{code}\n{TAIL}")).unwrap();
+        let proof = flowloom_verifier::verify(&program, &flowloom_verifier::Options::default()).unwrap();
+        let decoded = check::decoded(&program).unwrap();
+        let uncounted = BTreeSet::new();
+        let source = Source {
+            code: &decoded,
+            proof: &proof,
+            inlined: &[],
+            uncounted: &uncounted,
+            maps: &[],
+            refs: &[],
+            helpers: &|_| 0,
+            evicts: false,
+            passes: false,
+            is_first: true,
+            points: Vec::new(),
+            seconds: BTreeSet::new(),
+        };
+        let (slots, _) = source.reached(&[0]);
+        let branches: Vec<usize> =
+            slots.iter().copied().filter(|at| matches!(decoded[*at], Some(Op::Branch { .. }))).collect();
+        let found = source.hammocks(&slots, &[0]);
+        let number = |at: &usize| branches.iter().position(|branch| branch == at).unwrap();
+        found.iter().map(|(at, region)| (number(at), region.slots.len())).collect()
+    }
+
+    #[test]
+    fn regions_of_moves_loads_and_stores_are_found() {
+        assert_eq!(regions("if r4 >= r5 goto next\nr7 = r5\nnext:"), [(1, 1)]);
+        let both = "if r4 >= r5 goto else\nr7 = *(u16 *)(r6 + 4)\n*(u32 *)(r10 - 8) = r4\ngoto join\n\
+            else:\n*(u32 *)(r10 - 8) = r5\nr7 = *(u16 *)(r6 + 4)\njoin:";
+        assert_eq!(regions(both), [(1, 5)]);
+        let back = "goto first\nswapped:\nr7 = r5\ngoto join\nfirst:\nif r4 > r5 goto swapped\n\
+            if r4 == r5 goto swapped\nr7 = r4\njoin:";
+        assert_eq!(regions(back), [(1, 4)]);
+    }
+
+    #[test]
+    fn what_may_not_run_on_all_paths_stays_behind_its_branch() {
+        for code in [
+            // The proof of the load holds on one path only.
+            "if r4 >= r5 goto next\nr7 = *(u8 *)(r6 + 5)\nnext:",
+            "if r4 >= r5 goto else\nr7 = *(u8 *)(r6 + 5)\ngoto next\nelse:\nr7 = *(u8 *)(r6 + 6)\nnext:",
+            // A base that one path changes.
+            "if r4 >= r5 goto else\nr6 += 1\nr7 = *(u8 *)(r6 + 5)\ngoto next\nelse:\nr7 = *(u8 *)(r6 + 5)\nnext:",
+            "if r4 >= r5 goto next\n*(u64 *)(r10 - 8) = r4\nnext:",
+            "if r4 >= r5 goto next\n*(u8 *)(r6 + 0) = r4\nnext:",
+            "if r4 >= r5 goto next\nr7 /= 3\nnext:",
+            // What is stored would be read before.
+            "if r4 >= r5 goto else\n*(u64 *)(r10 - 8) = r4\nr7 = *(u64 *)(r10 - 8)\ngoto next\n\
+             else:\n*(u64 *)(r10 - 8) = r5\nr7 = *(u64 *)(r10 - 8)\nnext:",
+            // Another branch leads into the region.
+            "if r4 == 9 goto in\nif r4 >= r5 goto next\nin:\nr7 = *(u8 *)(r6 + 5)\nnext:",
+            "if r4 >= r5 goto next\nagain:\nr7 += 1\nif r7 < 9 goto again\nnext:",
+        ] {
+            assert_eq!(regions(code), [], "{code}");
+        }
+    }
+}

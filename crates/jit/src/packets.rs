@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use flowloom_engine::{Fate, Frame};
 
+use crate::pipeline::SPARE_VIEWS;
 use crate::state::View;
 
 /// The packets of a batch.
@@ -15,8 +16,9 @@ pub(crate) trait Packets<'b> {
     /// The number of packets.
     fn count(&self) -> usize;
 
-    /// Appends the views of packets.
-    fn views(&mut self, packets: Range<usize>, views: &mut Vec<View>);
+    /// The views of packets, and after them [`SPARE_VIEWS`] that are read but belong to none. They stay where they are
+    /// until this is called again.
+    fn views(&mut self, packets: Range<usize>, room: &mut Vec<View>) -> *mut View;
 
     /// The frames of all packets, which are run in place of their views.
     fn frames(&mut self) -> &mut [Self::Frame];
@@ -50,12 +52,15 @@ impl<'b, F: BorrowMut<Frame<'b>>> Packets<'b> for Frames<'_, F> {
     }
 
     #[inline]
-    fn views(&mut self, packets: Range<usize>, views: &mut Vec<View>) {
-        views.extend(self.0[packets].iter_mut().map(|frame| {
+    fn views(&mut self, packets: Range<usize>, room: &mut Vec<View>) -> *mut View {
+        room.clear();
+        room.extend(self.0[packets].iter_mut().map(|frame| {
             let frame: &mut Frame<'b> = frame.borrow_mut();
             let buffer = frame.buffer_mut().as_mut_ptr_range();
             View { buffer: buffer.start as u64, buffer_end: buffer.end as u64, ..view_of(frame) }
         }));
+        room.resize(room.len() + SPARE_VIEWS, View::default());
+        room.as_mut_ptr()
     }
 
     fn frames(&mut self) -> &mut [F] {

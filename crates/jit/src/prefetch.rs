@@ -244,3 +244,39 @@ impl Translation<'_, '_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marked_loads_become_prefetches() {
+        // movzx edx, byte [rcx]; movzx r9, byte [r15 + rax + 0x17]; movzx eax, byte [rdi + 0x100]; movzx esi, byte [rdx]
+        let loads = [
+            &[0x0f, 0xb6, 0x11][..],
+            &[0x4d, 0x0f, 0xb6, 0x4c, 0x07, 0x17],
+            &[0x48, 0x0f, 0xb6, 0x87, 0, 1, 0, 0],
+            &[0x0f, 0xb6, 0x32],
+        ];
+        let mut code = loads.concat();
+        let trap = |offset, access: Access| MachTrap { offset, code: access.trap() };
+        let traps = [trap(0, Access::Read), trap(3, Access::Write), trap(9, Access::Read)];
+        assert_eq!(place(&mut code, &traps), Ok(()));
+        // prefetcht0 [rcx]; prefetchw [r15 + rax + 0x17]; prefetcht0 [rdi + 0x100]; the load without a mark
+        let expected = [
+            &[0x0f, 0x18, 0x09][..],
+            &[0x49, 0x0f, 0x0d, 0x4c, 0x07, 0x17],
+            &[0x48, 0x0f, 0x18, 0x8f, 0, 1, 0, 0],
+            &[0x0f, 0xb6, 0x32],
+        ];
+        assert_eq!(code, expected.concat());
+    }
+
+    #[test]
+    fn other_encodings_are_refused() {
+        let trap = MachTrap { offset: 1, code: Access::Read.trap() };
+        for mut code in [vec![0x90, 0x8a, 0x11], vec![0x90, 0x0f, 0xb7, 0x11], vec![0x90, 0x0f], vec![]] {
+            assert_eq!(place(&mut code, &[MachTrap { ..trap }]), Err(1), "{code:x?}");
+        }
+    }
+}

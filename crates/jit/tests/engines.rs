@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use flowloom_engine::{
-    Choices, Datapath, Fate, Frame, HEADROOM_BYTES, InPlace, Outcome, Outcomes, Output, Packet, Port, Ports,
-    RANDOM_WORDS, Snapshot,
+    Arrival, Choices, Datapath, Draws, Fate, Frame, HEADROOM_BYTES, InPlace, Outcome, Outcomes, Output, Packet, Port,
+    Ports, RANDOM_WORDS, Snapshot, Tally,
 };
 use flowloom_isa::{Program, asm};
 use flowloom_jit::Jit;
@@ -114,8 +114,21 @@ fn run_in_place(
     (outcomes, engine.snapshot().expect("has a state"))
 }
 
+/// What becomes of packets that are only counted, and the state after them.
+fn count(mut engine: Jit, ports: &Ports, state: Option<&Snapshot>, packets: &[Vec<u8>]) -> (Tally, Snapshot) {
+    Datapath::bind_ports(&mut engine, ports);
+    if let Some(state) = state {
+        engine.restore(state).expect("fits");
+    }
+    let now_ns = choices().now_ns;
+    let arrivals: Vec<Arrival<'_>> = packets.iter().map(|bytes| Arrival { bytes, now_ns, port: Port(1) }).collect();
+    let mut tally = Tally::default();
+    engine.tally(&arrivals, Draws::default(), &mut tally).expect("runs");
+    (tally, engine.snapshot().expect("has a state"))
+}
+
 /// The outcomes of packets on the interpreter. Panics unless machine code has the same outcomes and state: in batches
-/// with and without scouts, packet by packet, and in place.
+/// with and without scouts, packet by packet, in place, and counted.
 pub(crate) fn equal(program: &Program, ports: &Ports, state: Option<&Snapshot>, packets: &[Vec<u8>]) -> Vec<Outcome> {
     let mut interpreter = Interpreter::new(Arc::new(program.clone())).expect("is a program");
     let expected = run(&mut interpreter, ports, state, packets);
@@ -132,6 +145,12 @@ pub(crate) fn equal(program: &Program, ports: &Ports, state: Option<&Snapshot>, 
             assert_eq!(found, expected, "packet {number} {how}: {:?}\n{}", packets[number], text(program));
         }
         assert_eq!((found.0.len(), &found.1), (expected.0.len(), &expected.1), "{how}\n{}", text(program));
+    }
+    let mut tally = Tally::default();
+    expected.0.iter().for_each(|outcome| tally.count(outcome));
+    for engine in [jit(program).with_cached_bytes(0), jit(program)] {
+        let found = count(engine, ports, state, packets);
+        assert_eq!(found, (tally, expected.1.clone()), "counted\n{}", text(program));
     }
     expected.0
 }

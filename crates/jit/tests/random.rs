@@ -69,8 +69,66 @@ fn arithmetic(text: &mut String, rng: &mut Rng, number: usize) {
     writeln!(text, "r8 ^= r1\nif r2 < {times} goto again{number}").expect("text");
 }
 
+/// A choice by bytes of the packet between two or three blocks, which join; `r8` collects the results. Some have equal
+/// blocks, loads or stores in one block only, or a block that lies before the branch to it.
+fn choice(text: &mut String, rng: &mut Rng, number: usize) {
+    let [a, b, c] = std::array::from_fn(|_| 14 + rng.below(8));
+    let width = *rng.pick(&["u8", "u16", "u32"]);
+    writeln!(
+        text,
+        "r1 = *(u8 *)(r6 + {a})\nr2 = *(u8 *)(r6 + {b})\nr3 = *(u8 *)(r6 + {c})\nr4 = 1\nr5 = 2\n\
+         *(u64 *)(r10 - 24) = r4"
+    )
+    .expect("text");
+    let [loads, stores] = [rng.chance(1, 2), rng.chance(1, 2)];
+    let is_uneven = rng.chance(1, 4);
+    let block = |rng: &mut Rng| {
+        let mut block = String::new();
+        let has_both = !is_uneven || rng.chance(1, 2);
+        if loads && has_both {
+            writeln!(block, "r4 = *({width} *)(r6 + {a})\nr5 = *({width} *)(r6 + {b})").expect("text");
+        }
+        for _ in 0..rng.below(4) {
+            let operation = *rng.pick(&[
+                "r4 = r1",
+                "w4 = w2",
+                "r5 = r2",
+                "w5 = w1",
+                "r4 += r5",
+                "w5 -= w4",
+                "r4 = 7",
+                "r5 ^= 3",
+                "r5 = be16 r5",
+                "r4 = -r4",
+                "r4 = (s8)r4",
+                "r4 <<= 3",
+                "r5 /= 3",
+            ]);
+            writeln!(block, "{operation}").expect("text");
+        }
+        if stores && has_both {
+            writeln!(block, "*(u32 *)(r10 - 24) = r{}", 4 + rng.below(2)).expect("text");
+        }
+        block
+    };
+    let first = block(rng);
+    let second = block(rng);
+    let third = if rng.chance(1, 2) { first.clone() } else { block(rng) };
+    let [one, other] = std::array::from_fn(|_| *rng.pick(&[">=", "s<", "==", "!=", "&"]));
+    writeln!(
+        text,
+        "if r1 {one} r2 goto else{number}\n{first}goto join{number}\nback{number}:\n{second}goto join{number}\n\
+         else{number}:\nif w2 {other} w3 goto back{number}\n{third}join{number}:\n\
+         r8 *= 7\nr8 += r4\nr8 ^= r5\nr4 = *(u64 *)(r10 - 24)\nr8 += r4"
+    )
+    .expect("text");
+}
+
 /// An operation; `r8` collects its result.
 fn operation(text: &mut String, rng: &mut Rng, number: usize, key_bytes: usize) {
+    if rng.chance(1, 2) {
+        choice(text, rng, number);
+    }
     key(text, rng, key_bytes);
     parts(text, rng, key_bytes);
     if rng.chance(1, 3) {
@@ -118,8 +176,17 @@ fn random_programs_are_equal_to_the_interpreter() {
             writeln!(text, "at{number}:").expect("text");
             operation(&mut text, rng, number, key_bytes);
         }
-        writeln!(text, "at{operations}:\nat{}:\n*(u64 *)(r6 + 0) = r8\nr0 = 3\nexit\n{TAIL}", operations + 1)
-            .expect("text");
+        // The result goes to the packet, or to an array of a program that writes no packets.
+        let end = match rng.chance(1, 2) {
+            true => "*(u64 *)(r6 + 0) = r8\nr0 = 3\nexit",
+            false => {
+                "r1 = 0\n*(u32 *)(r10 - 8) = r1\nr2 = r10\nr2 += -8\nr1 = map[sums] ll\ncall map_lookup_elem\n\
+                 if r0 == 0 goto short\nr1 = *(u64 *)(r0 + 0)\nr1 *= 3\nr1 ^= r8\n*(u64 *)(r0 + 0) = r1\nr0 = r8\n\
+                 r0 &= 3\nexit"
+            }
+        };
+        writeln!(text, "at{operations}:\nat{}:\n{end}\n{TAIL}", operations + 1).expect("text");
+        let map = format!("{map}\n.map sums array key 4 value 8 entries 1");
         let mut program = program(&map, &text);
         if kind == "hash" && rng.chance(1, 3) {
             program.maps[0].spin_lock = Some(8);
