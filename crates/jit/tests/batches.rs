@@ -523,3 +523,16 @@ fn a_scout_leaves_the_stack_at_lookups_in_arrays() {
     let outcomes = equal(&program(maps, &code), &Ports::default(), None, &packets);
     assert!(outcomes.iter().all(|outcome| outcome.outputs[0].bytes[0] == 5));
 }
+
+/// What is counted is not written: programs that change packets run on copies, by whatever they change them.
+#[test]
+fn packets_are_written_by_stores_and_by_a_helper() {
+    let by_helper = "r1 = 5\n*(u64 *)(r10 - 8) = r1\nr1 = r9\nr2 = 20\nr3 = r10\nr3 += -8\nr4 = 8\n\
+        call xdp_store_bytes\nr0 = 3\nexit";
+    for code in ["r1 = 5\n*(u64 *)(r6 + 20) = r1\nr0 = 3\nexit", by_helper] {
+        let program = program("", &format!("{HEAD}{code}\n{TAIL}"));
+        let packets: Vec<Vec<u8>> = (0..70).map(|number| vec![number; PACKET_BYTES]).collect();
+        let outcomes = equal(&program, &Ports::default(), None, &packets);
+        assert!(outcomes.iter().all(|outcome| outcome.outputs[0].bytes[20..28] == 5_u64.to_le_bytes()));
+    }
+}

@@ -122,8 +122,9 @@ fn count(mut engine: Jit, ports: &Ports, state: Option<&Snapshot>, packets: &[Ve
     }
     let now_ns = choices().now_ns;
     let arrivals: Vec<Arrival<'_>> = packets.iter().map(|bytes| Arrival { bytes, now_ns, port: Port(1) }).collect();
-    let mut tally = Tally::default();
+    let (before, mut tally) = (packets.to_vec(), Tally::default());
     engine.tally(&arrivals, Draws::default(), &mut tally).expect("runs");
+    assert!(packets == before, "a packet of the capture was written");
     (tally, engine.snapshot().expect("has a state"))
 }
 
