@@ -251,10 +251,13 @@ unsafe fn word_lookup_with<const N: usize, const LRU: bool, S: Scan>(
         let table = &mut *table;
         let raw = &*table.raw;
         let key = WordKey { words, len: if N == ANY { raw.key_bytes as usize } else { N } };
-        let found = raw.expected(*hint, key).or_else(|| {
-            let hash = hash::hash_words(&raw.seed, words);
-            raw.search::<S>(raw.locate(hash), hash, key)
-        });
+        let found = match raw.expected(*hint, key) {
+            None => {
+                let hash = hash::hash_words(&raw.seed, words);
+                raw.search::<S>(raw.locate(hash), hash, key)
+            }
+            found => found,
+        };
         let Some(found) = found else { return std::ptr::null_mut() };
         if LRU && let Some(recency) = &mut table.recency {
             recency.touch(found.slot);

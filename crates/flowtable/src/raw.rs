@@ -384,8 +384,13 @@ impl RawTable {
     /// The key has the bytes of the table's keys.
     #[inline(always)]
     pub(crate) unsafe fn find_at(&self, location: Location, probe: Probe, key: &[u8]) -> Option<Found> {
-        // SAFETY: the caller's.
-        unsafe { self.expected(probe, key).or_else(|| self.search::<Baseline>(location, probe.hash, key)) }
+        // SAFETY: the caller's. `or_else` would be a call.
+        unsafe {
+            match self.expected(probe, key) {
+                None => self.search::<Baseline>(location, probe.hash, key),
+                found => found,
+            }
+        }
     }
 
     /// The word of the key, if it is at the place of a probe, of whatever key and table.
