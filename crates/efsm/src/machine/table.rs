@@ -9,6 +9,8 @@ mod key;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use foldhash::quality::RandomState;
+
 use crate::context::{Aging, Context};
 use crate::layout::{NO_DEADLINE, RecordLayout};
 use crate::model::Stateful;
@@ -33,7 +35,7 @@ struct Stored {
 /// Contexts by key.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Contexts {
-    by_key: HashMap<KeyBytes, Slot>,
+    by_key: HashMap<KeyBytes, Slot, RandomState>,
     slots: Vec<Option<Stored>>,
     free_slots: Vec<Slot>,
     /// By filed deadline, then slot.

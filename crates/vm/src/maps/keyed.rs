@@ -7,12 +7,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use foldhash::quality::RandomState;
+
 use super::backing::{Keys, Kind};
 
 /// Keys and their slots.
 #[derive(Debug, Clone, Default)]
 pub struct Keyed {
-    slots: HashMap<Box<[u8]>, u32>,
+    slots: HashMap<Box<[u8]>, u32, RandomState>,
     /// Free slots, the one freed last at the end.
     free: Vec<u32>,
     /// The number of slots.

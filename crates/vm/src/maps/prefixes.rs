@@ -6,11 +6,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use foldhash::quality::RandomState;
+
 /// Prefixes and their slots.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Prefixes {
     /// By length, the slots by the masked address.
-    lengths: BTreeMap<u32, HashMap<Box<[u8]>, u32>>,
+    lengths: BTreeMap<u32, HashMap<Box<[u8]>, u32, RandomState>>,
     len: usize,
     free: Vec<u32>,
     /// Slots of deleted entries that a program may still reference.
