@@ -64,7 +64,7 @@ pub trait Datapath: Send {
     }
 
     /// Runs packets, one after the other, and counts what becomes of them: their outputs and records are not kept. The
-    /// engine runs them on copies, since `packets` may be a mapped file.
+    /// engine writes none of `packets`, which may be a mapped file: what a function writes are copies.
     ///
     /// # Errors
     /// As for [`Datapath::process`], with the number of the first packet on which the engine failed. The counts and the

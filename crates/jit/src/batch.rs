@@ -167,6 +167,11 @@ impl Ahead {
         Ahead { resumed, pipeline, announces_second, waves, active: 0, cached_bytes: CACHED_BYTES }
     }
 
+    #[cfg(test)]
+    pub(crate) fn has_pipeline(&self) -> bool {
+        self.pipeline.is_some()
+    }
+
     /// Begins a batch; `None` if nothing is announced.
     fn begin(&mut self, packets: usize, table_bytes: u64, may_pipeline: bool) -> Option<&mut Ahead> {
         for wave in &mut self.waves {

@@ -22,7 +22,7 @@ use crate::state::View;
 
 /// The packets whose bytes are prefetched ahead of their views.
 const AHEAD: usize = 32;
-/// The bytes of copies of a batch, if no packet is longer.
+/// The bytes for the copies of a batch, if its first packet is short.
 const COPIES_BYTES: usize = 256 << 10;
 /// The bytes of a line of the cache.
 const LINE_BYTES: usize = 64;
@@ -44,8 +44,9 @@ impl Room {
 
 /// The packets of a batch.
 struct Counted<'b, 't> {
-    /// Those of the packets, and spare ones.
-    views: &'t mut [View],
+    /// Those of the packets, and [`SPARE_VIEWS`]. Machine code writes them too, so all accesses are by this address.
+    views: *mut View,
+    /// The number of packets.
     count: usize,
     tally: &'t mut Tally,
     /// The bytes before and after a copy.
@@ -77,20 +78,30 @@ impl<'b> Counted<'b, '_> {
     fn frame_of(view: &View) -> Frame<'b> {
         let (start, end) = ((view.data - view.buffer) as usize, (view.data_end - view.buffer) as usize);
         let bytes = (view.buffer_end - view.buffer) as usize;
-        // SAFETY: the view is that of a copy, whose memory is kept until the batch has ended and is otherwise used by
-        // the machine code alone.
+        // SAFETY: the view is that of a copy, whose memory is kept while the frame is, and is otherwise used by the machine
+        // code alone.
         let buffer = unsafe { std::slice::from_raw_parts_mut(view.buffer as *mut u8, bytes) };
         Frame::new(buffer, start, end, Port(view.ingress), view.now_ns)
+    }
+
+    /// The view of a packet.
+    #[inline]
+    fn view(&self, packet: usize) -> View {
+        assert!(packet < self.count, "packet {packet} of {}", self.count);
+        // SAFETY: there are as many views, and no machine code runs.
+        unsafe { *self.views.add(packet) }
     }
 
     /// Copies packets, and makes their views those of the copies.
     fn copy(&mut self, packets: Range<usize>) {
         let (headroom, tailroom) = self.around;
-        let views = &mut self.views[packets];
         let len = |view: &View| (view.data_end - view.data) as usize;
         let room = |view: &View| (headroom + len(view) + tailroom).next_multiple_of(LINE_BYTES);
-        let mut rest = self.room.part(views.iter().map(room).sum());
-        for view in views {
+        let all = packets.clone().map(|packet| room(&self.view(packet))).sum();
+        let mut rest = self.room.part(all);
+        for packet in packets {
+            // SAFETY: as in `view`, which has checked the number.
+            let view = unsafe { &mut *self.views.add(packet) };
             let (own, after) = std::mem::take(&mut rest).split_at_mut(room(view));
             rest = after;
             // SAFETY: the view is that of a packet of the capture, which nothing writes meanwhile.
@@ -107,8 +118,8 @@ impl<'b> Counted<'b, '_> {
 fn placed(buffer: &mut [u8], headroom: usize, bytes: &[u8], now_ns: u64, ingress: u32) -> View {
     let place = &mut buffer[headroom..];
     copy(bytes, place);
-    let data = place.as_ptr() as u64;
-    let buffer = buffer.as_ptr_range();
+    let data = place.as_mut_ptr() as u64;
+    let buffer = buffer.as_mut_ptr_range();
     let (buffer, buffer_end) = (buffer.start as u64, buffer.end as u64);
     View { data, data_end: data + bytes.len() as u64, now_ns, ingress, buffer, buffer_end, ..View::default() }
 }
@@ -122,7 +133,8 @@ impl<'b> Packets<'b> for Counted<'b, '_> {
 
     #[inline]
     fn views(&mut self, packets: Range<usize>, _: &mut Vec<View>) -> *mut View {
-        self.views[packets.start..packets.end + SPARE_VIEWS].as_mut_ptr()
+        debug_assert!(packets.end <= self.count);
+        self.views.wrapping_add(packets.start)
     }
 
     fn frames(&mut self) -> &mut [Frame<'b>] {
@@ -130,16 +142,17 @@ impl<'b> Packets<'b> for Counted<'b, '_> {
             self.copy(0..self.count);
             self.is_copied = true;
         }
-        self.frames.extend(self.views[..self.count].iter().map(Self::frame_of));
+        self.frames = (0..self.count).map(|packet| Self::frame_of(&self.view(packet))).collect();
         &mut self.frames
     }
 
     fn frame(&mut self, packet: usize) -> &mut Frame<'b> {
+        // The frame before may be on the room that this copy takes.
+        self.frames.clear();
         if !self.is_copied {
             self.copy(packet..packet + 1);
         }
-        self.frames.clear();
-        self.frames.push(Self::frame_of(&self.views[packet]));
+        self.frames.push(Self::frame_of(&self.view(packet)));
         &mut self.frames[0]
     }
 
@@ -149,7 +162,7 @@ impl<'b> Packets<'b> for Counted<'b, '_> {
 
     #[inline]
     fn end(&mut self, packet: usize, fate: Fate) {
-        let View { data, data_end, .. } = self.views[packet];
+        let View { data, data_end, .. } = self.view(packet);
         self.tally.count_fate(fate, data_end - data);
     }
 }
@@ -184,7 +197,8 @@ impl Jit {
             if is_copied {
                 let bytes =
                     |packet: &Arrival<'_>| (around.0 + packet.bytes.len() + around.1).next_multiple_of(LINE_BYTES);
-                let mut rest = room.part(COPIES_BYTES.max(bytes(pick(first).1)));
+                // Also long packets with much room around them come in batches that are worth a loop.
+                let mut rest = room.part(COPIES_BYTES.max(BATCH / 2 * bytes(pick(first).1)));
                 for number in first..first + most {
                     let packet = packet(number);
                     let Some((own, after)) = std::mem::take(&mut rest).split_at_mut_checked(bytes(packet)) else {
@@ -208,7 +222,7 @@ impl Jit {
                 false => choices.now_ns = now_ns,
             };
             let mut sinks = Sinks { extra: &mut extra, events: None, ran: 0 };
-            let (room, views, tally) = (&mut room, &mut views, &mut *tally);
+            let (room, views, tally) = (&mut room, views.as_mut_ptr(), &mut *tally);
             let mut packets = Counted { views, count: ran, tally, around, is_copied, room, frames: Vec::new() };
             let ended = self.run_batch(&mut packets, choose, !is_seeded, &mut sinks);
             if let Err(source) = ended {

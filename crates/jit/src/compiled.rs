@@ -108,12 +108,15 @@ impl Source<'_> {
     /// True if the program changes packets: bytes or bounds.
     pub(crate) fn writes_packets(&self) -> bool {
         let written = |memory| self.proof.insns.iter().any(|known| known.memory.get(memory).is_some_and(writes));
-        // Helpers that read or write it by offsets do so without an address that the proof has.
-        let is_of_packet = |op: &Op| match op {
-            Op::Call { helper } => helpers::by_number(*helper)
-                .is_none_or(|known| matches!(known.effect, Effect::Packet | Effect::MovePacket)),
-            _ => false,
+        // Helpers that write it by offsets do so without an address that the proof has.
+        let writes_by_offset = |helper: i32| match helpers::by_number(helper).map(|known| known.effect) {
+            Some(Effect::Packet) => {
+                !matches!(helper, helper::XDP_LOAD_BYTES | helper::XDP_GET_BUFF_LEN | helper::FL_PARSE)
+            }
+            Some(Effect::MovePacket) | None => true,
+            Some(_) => false,
         };
+        let is_of_packet = |op: &Op| matches!(op, Op::Call { helper } if writes_by_offset(*helper));
         written(&Memory::Packet) || written(&Memory::Metadata) || self.code.iter().flatten().any(is_of_packet)
     }
 
@@ -277,6 +280,11 @@ fn define_one(module: &mut JITModule, id: FuncId, context: &mut Context) -> Modu
     module.define_function_bytes(id, alignment, &code, &relocations)
 }
 
+/// True if a function is larger than one may be.
+fn is_too_large(error: &ModuleError) -> bool {
+    matches!(error, ModuleError::Compilation(CodegenError::CodeTooLarge | CodegenError::ImplLimitExceeded))
+}
+
 fn writes(bytes: &Bytes) -> bool {
     bytes.touch.writes
 }
@@ -404,7 +412,7 @@ fn define(
         module.clear_context(&mut context);
         match (defined, kind) {
             // What is larger than one function may be is left out: packets run one by one.
-            (Err(_), Kind::PlainLoop | Kind::Pipeline) => left_out.push(kind),
+            (Err(error), Kind::PlainLoop | Kind::Pipeline) if is_too_large(&error) => left_out.push(kind),
             (defined, _) => defined.map_err(|error| (slot, Box::new(error)))?,
         }
     }

@@ -19,10 +19,11 @@ use cranelift_codegen::ir::{
 };
 use cranelift_frontend::{FunctionBuilder, Variable};
 use flowloom_engine::Verdict;
+use flowloom_isa::MapKind;
+use flowloom_isa::helpers::{self, Implicit};
 use flowloom_isa::insn::helper;
 use flowloom_isa::limits::{MAX_MAY_GOTO, STACK_BYTES};
 use flowloom_isa::op::{AluOp, AtomicOp, Cond, Op, Operand, Reg, Size, Width};
-use flowloom_isa::{MapKind, helpers};
 use flowloom_verifier::Memory;
 use flowloom_vm::{CONTEXT_ADDRESS, map_address};
 
@@ -91,6 +92,12 @@ pub(crate) struct Translation<'f, 'a> {
     pub(crate) converted: BTreeSet<usize>,
     /// The copy of a key, once the function needs one.
     pub(crate) key_copy: Option<StackSlot>,
+}
+
+/// The number of registers that a helper reads, from `r1` on.
+fn parameters(helper: i32) -> usize {
+    let known = helpers::by_number(helper).filter(|known| known.implicit != Implicit::Registers);
+    known.map_or(ARGUMENTS, |known| known.parameters.len())
 }
 
 /// The registers as variables.
@@ -510,7 +517,7 @@ impl Translation<'_, '_> {
         }
     }
 
-    /// The state and `r1` to `r5`, of which so many are used: others need not be kept until then.
+    /// The state and `r1` to `r5`. Only the first `used` registers have their values: the others need not be kept for it.
     fn arguments(&mut self, used: usize) -> Vec<Value> {
         let registers = (1..=ARGUMENTS).map(|number| match number <= used {
             true => self.builder.use_var(self.registers[number]),
@@ -543,8 +550,7 @@ impl Translation<'_, '_> {
     }
 
     pub(crate) fn call(&mut self, at: usize, number: i32) {
-        let mut arguments =
-            self.arguments(helpers::by_number(number).map_or(ARGUMENTS, |known| known.parameters.len()));
+        let mut arguments = self.arguments(parameters(number));
         let takes_words = number == helper::MAP_LOOKUP_ELEM
             && (self.source.table(at).is_some() || self.source.array_of_elements(at).is_some());
         if !takes_words {
@@ -613,7 +619,7 @@ impl Translation<'_, '_> {
         let ports = self.map_field(map, PORTS);
         let port = low(&mut self.builder, types::I32, key);
         let port = wide(&mut self.builder, port);
-        // Other contents have 0 ports here.
+        // With other contents, there are 0 ports here. Absent keys are for the helper too: they are rare.
         let is_there = self.builder.ins().icmp(IntCC::UnsignedLessThan, port, ports);
         let is_action = self.builder.ins().icmp_imm_u(IntCC::UnsignedLessThanOrEqual, flags, ACTION_MASK as i64);
         let is_short = match self.constant(flags) {

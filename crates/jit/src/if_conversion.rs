@@ -68,10 +68,10 @@ struct Accesses {
     stores: BTreeMap<i64, i64>,
 }
 
-/// The values of registers, and those that are to be stored, by the first byte.
+/// The values of the registers that a region reads or changes, and those that are to be stored, by the first byte.
 #[derive(Debug, Clone)]
 struct Values {
-    registers: [Value; REGISTERS],
+    registers: [Option<Value>; REGISTERS],
     stored: BTreeMap<i64, Value>,
 }
 
@@ -179,6 +179,17 @@ impl Source<'_> {
         Some(())
     }
 
+    /// The registers whose values before a branch count in the region after it.
+    fn registers_of(&self, branch: usize, region: &Hammock) -> BTreeSet<usize> {
+        let code = region.slots.iter().chain([&branch]).filter_map(|at| self.code[*at]);
+        let read = code.flat_map(|op| match op {
+            Op::Branch { dst, src, .. } => [Some(dst), register(src)].into_iter().flatten().collect(),
+            Op::Store { src, .. } => register(src).into_iter().collect(),
+            _ => operands(op).0,
+        });
+        read.map(number).chain(region.registers.iter().copied()).collect()
+    }
+
     /// True for instructions that may run in vain or later: they change a register or the own stack alone, and take a
     /// few cycles.
     fn is_plain(&self, at: usize, op: Op) -> bool {
@@ -226,16 +237,20 @@ fn number(register: Reg) -> usize {
     register.number().into()
 }
 
+fn register(operand: Operand) -> Option<Reg> {
+    match operand {
+        Operand::Reg(reg) => Some(reg),
+        Operand::Imm(_) => None,
+    }
+}
+
 /// The registers that a plain operation reads, and the operation without its registers.
 fn operands(op: Op) -> (Vec<Reg>, Op) {
-    let register = |src: Operand| match src {
-        Operand::Reg(reg) => (vec![reg], Operand::Reg(Reg::R0)),
-        Operand::Imm(_) => (Vec::new(), src),
-    };
     let r0 = Reg::R0;
     match op {
         Op::Alu { width, op: alu, dst, src } => {
-            let (mut read, src) = register(src);
+            let mut read: Vec<Reg> = register(src).into_iter().collect();
+            let src = if read.is_empty() { src } else { Operand::Reg(r0) };
             if alu != AluOp::Mov {
                 read.push(dst);
             }
@@ -260,8 +275,11 @@ impl Translation<'_, '_> {
     /// Translates a branch and the region after it without jumps, if the region can be converted; otherwise nothing.
     pub(crate) fn convert(&mut self, branch: usize) -> bool {
         let Some(region) = self.hammocks.get(&branch).cloned() else { return false };
-        let registers: [Value; REGISTERS] =
-            std::array::from_fn(|register| self.builder.use_var(self.registers[register]));
+        // Others may be dead, and would live on.
+        let used = self.source.registers_of(branch, &region);
+        let registers = std::array::from_fn(|register| {
+            used.contains(&register).then(|| self.builder.use_var(self.registers[register]))
+        });
         let mut paths = Paths { region: &region, known: Vec::new() };
         let before = Values { registers, stored: BTreeMap::new() };
         let tree = self.follow(branch, before.clone(), &mut paths);
@@ -297,7 +315,9 @@ impl Translation<'_, '_> {
 
     fn set_registers(&mut self, values: &Values) {
         for (register, value) in self.registers.iter().zip(values.registers) {
-            self.builder.def_var(*register, value);
+            if let Some(value) = value {
+                self.builder.def_var(*register, value);
+            }
         }
     }
 
@@ -336,7 +356,7 @@ impl Translation<'_, '_> {
         let (read, form) = operands(op);
         let end = self.builder.use_var(self.registers[REGISTERS]);
         let read: Vec<Value> =
-            read.iter().map(|reg| values.registers.get(number(*reg)).copied().unwrap_or(end)).collect();
+            read.iter().map(|reg| values.registers.get(number(*reg)).copied().flatten().unwrap_or(end)).collect();
         let known = paths.known.iter().find(|(known, operands, _)| *known == form && *operands == read);
         let result = match known {
             Some((_, _, result)) => *result,
@@ -348,7 +368,7 @@ impl Translation<'_, '_> {
                 result
             }
         };
-        values.registers[number(dst)] = result;
+        values.registers[number(dst)] = Some(result);
     }
 
     /// True if the paths of a tree end with these values of the results.
@@ -391,7 +411,7 @@ impl Translation<'_, '_> {
 impl Values {
     /// Those of the results: registers, then what is stored.
     fn results(&self, region: &Hammock) -> Vec<Value> {
-        let registers = region.registers.iter().map(|register| self.registers[*register]);
+        let registers = region.registers.iter().filter_map(|register| self.registers[*register]);
         registers.chain(self.stored.values().copied()).collect()
     }
 }

@@ -57,7 +57,7 @@ pub(crate) const PLAIN: u64 = 1;
 /// The environment has results of the last packet.
 pub(crate) const ODD: u64 = 2;
 
-/// The distance in bytes of the view of a packet so many after another.
+/// The distance in bytes from the view of a packet to that of another one, `packets` later.
 const fn view_at(packets: i32) -> i32 {
     packets * size_of::<View>() as i32
 }
@@ -206,17 +206,19 @@ impl Translation<'_, '_> {
     }
 
     /// The prefetches between two packets: the lines of the index of a new record, the entries of one before, and the
-    /// line of an address, to be written.
-    fn prefetches(&mut self, new: Value, before: Value, written: Value) {
+    /// first line of a packet.
+    fn prefetches(&mut self, new: Value, before: Value, packet: Value) {
         let keys = [0, SECOND - KEY_TABLE];
         let keys = &keys[..1 + usize::from(self.seconds.is_some())];
         if self.source.prefetches_in_line() {
             // The scout has prefetched the lines of the index.
             let access = if self.source.writes_packets() { Access::Write } else { Access::Read };
-            self.prefetch(access, written, 0);
+            self.prefetch(access, packet, 0);
             keys.iter().for_each(|key_at| self.prefetch_entry(before, *key_at));
             return;
         }
+        // It prefetches a line to write: one that other cores may read has to stay with them.
+        let written = if self.source.writes_packets() { packet } else { new };
         let function = self.number(flowloom_flowtable::ahead_fn() as usize as u64);
         for key_at in keys {
             let [new, before] =

@@ -75,16 +75,16 @@ pub(crate) fn place(code: &mut [u8], traps: &[MachTrap]) -> Result<(), u32> {
 /// The table of an announced key.
 #[derive(Debug, Clone, Copy)]
 enum Table {
-    /// That of a map, with the address of its reference.
+    /// The table of this map, and the address of the map's reference.
     Of(usize, Value),
-    /// That of a record, whose parts are at this address.
+    /// Any table of the program: the address of its `RawTable`.
     At(Value),
 }
 
 impl Source<'_> {
-    /// The maps whose keys scouts announce.
+    /// The maps whose keys scouts may announce: also those of calls that are no points.
     fn announced_maps(&self) -> Vec<usize> {
-        let calls = self.points.iter().map(|point| point.at).chain(self.seconds.iter().copied());
+        let calls = (0..self.code.len()).filter(|at| self.has_key(*at));
         let mut maps: Vec<usize> = calls.filter_map(|at| self.table(at)).collect();
         maps.sort_unstable();
         maps.dedup();
@@ -217,7 +217,7 @@ impl Translation<'_, '_> {
 
     /// The table of a map, of which only what depends on the layout may become a part of the code.
     fn raw(&self, map: usize) -> &RawTable {
-        // SAFETY: the table belongs to the map, which lives as long as the code.
+        // SAFETY: the table lives during the translation. Another one may take its place later, of the same layout.
         unsafe { &*self.source.refs[map].raw }
     }
 
@@ -270,6 +270,17 @@ mod tests {
             &[0x0f, 0xb6, 0x32],
         ];
         assert_eq!(code, expected.concat());
+    }
+
+    /// A pipeline that cannot be made is left out only if it is too large.
+    #[test]
+    fn code_with_prefetches_is_made() {
+        let text = ".program p\n.license \"GPL\"\n.map flows hash key 8 value 8 entries 8\nr1 = 1\n\
+            *(u64 *)(r10 - 8) = r1\nr2 = r10\nr2 += -8\nr1 = map[flows] ll\ncall map_lookup_elem\nr0 = 2\nexit\n";
+        let program = flowloom_isa::asm::program("p.bpf", text).expect("is a program");
+        let proof = flowloom_verifier::verify(&program, &flowloom_verifier::Options::default()).expect("is safe");
+        let jit = crate::Jit::new(std::sync::Arc::new(program), &proof).expect("compiles");
+        assert!(jit.ahead.is_some_and(|ahead| ahead.has_pipeline()));
     }
 
     #[test]

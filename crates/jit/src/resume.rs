@@ -204,7 +204,10 @@ impl Translation<'_, '_> {
         let (slots, starts) = self.source.reached(&afters);
         let calls: Vec<usize> = points.iter().map(|point| point.at).collect();
         self.choose_variables(&slots.iter().chain(&calls).copied().collect(), &calls);
-        self.choose_conversions(&slots, &afters);
+        // Control comes from points to the instruction after them, or past its branch.
+        let past = points.iter().filter_map(|point| self.source.if_found(point.at));
+        let entries: Vec<usize> = afters.iter().copied().chain(past).collect();
+        self.choose_conversions(&slots, &entries);
         self.blocks = starts.iter().map(|start| (*start, self.builder.create_block())).collect();
         let record = self.record();
         for (number, point) in (1..).zip(points) {

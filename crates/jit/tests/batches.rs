@@ -536,3 +536,72 @@ fn packets_are_written_by_stores_and_by_a_helper() {
         assert!(outcomes.iter().all(|outcome| outcome.outputs[0].bytes[20..28] == 5_u64.to_le_bytes()));
     }
 }
+
+/// A scout announces keys of a table whose lookup is no point to go on from, beside those of one that is.
+#[test]
+fn keys_of_tables_of_very_different_sizes() {
+    let maps = ".map config array key 4 value 8 entries 1\n.map large hash key 8 value 8 entries 1000000 flags 1\n\
+        .map small hash key 8 value 8 entries 8";
+    let code = format!(
+        "{HEAD}
+        r1 = 0
+        *(u64 *)(r10 - 8) = r1
+        *(u32 *)(r10 - 12) = r1
+        r7 = *(u16 *)(r6 + 15)
+        r8 = *(u8 *)(r6 + 14)
+        if r8 == 1 goto direct
+        r2 = r10
+        r2 += -12
+        r1 = map[config] ll
+        call map_lookup_elem
+        if r0 == 0 goto short
+        r1 = *(u64 *)(r0 + 0)
+        r7 += r1
+        *(u64 *)(r10 - 8) = r7
+        r2 = r10
+        r2 += -8
+        r1 = map[large] ll
+        call map_lookup_elem
+        if r0 == 0 goto out
+        r7 = 3
+        goto out
+        direct:
+        *(u64 *)(r10 - 8) = r7
+        r2 = r10
+        r2 += -8
+        r1 = map[small] ll
+        call map_lookup_elem
+        if r0 == 0 goto out
+        r7 = 4
+        out:
+        *(u8 *)(r6 + 0) = r7
+        r0 = 3
+        exit
+        {TAIL}"
+    );
+    let packets: Vec<Vec<u8>> = (0..3000_u32)
+        .map(|number| {
+            let mut bytes = vec![0; PACKET_BYTES];
+            bytes[14] = (number % 5 < 2).into();
+            bytes[15..17].copy_from_slice(&(number as u16).wrapping_mul(40_503).to_le_bytes());
+            bytes
+        })
+        .collect();
+    equal(&program(maps, &code), &Ports::default(), None, &packets);
+}
+
+/// The branch that asks whether a lookup has found its key may itself be one that becomes a select.
+#[test]
+fn a_result_is_chosen_by_whether_the_key_is_there() {
+    for after in [
+        "if r0 == 0 goto miss\nr7 = 1\ngoto join\nmiss:\nr7 = 2\njoin:",
+        "if r0 != 0 goto hit\nr7 = 1\ngoto join\nhit:\nr7 = 2\njoin:",
+        "r7 = 1\nif r0 == 0 goto join\nr7 = 0\njoin:",
+        "r7 = 1\nif r0 != 0 goto join\nr7 = 0\njoin:",
+        "if r0 == 0 goto join\nr7 = *(u64 *)(r0 + 0)\njoin:",
+    ] {
+        // The second time that a key comes, it is there.
+        let update = "r2 = r10\nr2 += -8\nr3 = r2\nr4 = 0\nr1 = map[flows] ll\ncall map_update_elem";
+        resumed("", &format!("{after}\n{update}"));
+    }
+}

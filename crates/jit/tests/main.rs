@@ -4,6 +4,7 @@
 
 mod batches;
 mod bounds;
+mod counted;
 mod engines;
 mod evictions;
 mod lookups;
