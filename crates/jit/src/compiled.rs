@@ -8,7 +8,7 @@ use cranelift_codegen::settings::{self, Configurable};
 use cranelift_codegen::{CodegenError, Context, control::ControlPlane};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_jit::{JITBuilder, JITModule};
-use cranelift_module::{FuncId, Linkage, Module, ModuleError, ModuleReloc, ModuleResult, default_libcall_names};
+use cranelift_module::{FuncId, Linkage, Module, ModuleError, ModuleReloc, default_libcall_names};
 use flowloom_isa::helpers::{self, Effect};
 use flowloom_isa::insn::helper;
 use flowloom_isa::op::Op;
@@ -264,20 +264,20 @@ impl Compiled {
 }
 
 /// Compiles a function, and places its prefetches.
-fn define_one(module: &mut JITModule, id: FuncId, context: &mut Context) -> ModuleResult<()> {
-    context.compile(module.isa(), &mut ControlPlane::default())?;
+fn define_one(module: &mut JITModule, id: FuncId, context: &mut Context) -> Result<(), Box<ModuleError>> {
+    context.compile(module.isa(), &mut ControlPlane::default()).map_err(|error| Box::new(error.into()))?;
     // Compiled just now.
     let Some(compiled) = context.compiled_code() else { return Ok(()) };
     let alignment = compiled.buffer.alignment.into();
     let mut code = compiled.code_buffer().to_vec();
     if let Err(at) = prefetch::place(&mut code, compiled.buffer.traps()) {
         let what = format!("the load at byte {at} that stands for a prefetch has an unknown encoding");
-        return Err(ModuleError::Compilation(CodegenError::Unsupported(what)));
+        return Err(Box::new(ModuleError::Compilation(CodegenError::Unsupported(what))));
     }
     let relocations = compiled.buffer.relocs().iter();
     let relocations: Vec<ModuleReloc> =
         relocations.map(|found| ModuleReloc::from_mach_reloc(found, &context.func, id)).collect();
-    module.define_function_bytes(id, alignment, &code, &relocations)
+    Ok(module.define_function_bytes(id, alignment, &code, &relocations)?)
 }
 
 /// True if a function is larger than one may be.
@@ -413,7 +413,7 @@ fn define(
         match (defined, kind) {
             // What is larger than one function may be is left out: packets run one by one.
             (Err(error), Kind::PlainLoop | Kind::Pipeline) if is_too_large(&error) => left_out.push(kind),
-            (defined, _) => defined.map_err(|error| (slot, Box::new(error)))?,
+            (defined, _) => defined.map_err(|error| (slot, error))?,
         }
     }
     for kind in left_out {

@@ -91,7 +91,7 @@ fn packets_of_all_lengths_are_counted() {
     let packets: Vec<Vec<u8>> = (0..900_usize)
         .map(|number| {
             let mut bytes = vec![number as u8; lengths[number * 7 % lengths.len()]];
-            bytes.iter_mut().nth(13).into_iter().for_each(|byte| *byte = (number % 50) as u8);
+            bytes.get_mut(13).into_iter().for_each(|byte| *byte = (number % 50) as u8);
             bytes
         })
         .collect();
