@@ -22,7 +22,7 @@ fn shown(test: &str, id: &str, texts: &[&str]) {
 #[test]
 #[ignore = "a proof"]
 fn evidence_flow_rates() {
-    let texts = ["memory, by flows", "af_xdp, by flows", "raw, by flows", "least/most", "1,000,000"];
+    let texts = ["memory, by flows", "af_xdp, by flows", "raw, by flows", "least/most", "1 000 000"];
     shown("evidence_flow_rates", "dp-fig", &texts);
 }
 

@@ -54,7 +54,7 @@ pub type AheadFn = unsafe extern "C" fn(new: *mut Announcement, old: *mut Announ
 /// The table exists, and nothing changes it during the call; the hash of the probe is known.
 pub type UnusualEntryFn = unsafe extern "C" fn(table: &FlowTable, probe: &mut Probe);
 
-/// The function.
+/// The function that prefetches such entries.
 pub fn unusual_entry_fn() -> UnusualEntryFn {
     prefetch_unusual_entry
 }

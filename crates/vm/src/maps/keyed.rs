@@ -14,7 +14,7 @@ use super::backing::{Keys, Kind};
 /// Keys and their slots.
 #[derive(Debug, Clone, Default)]
 pub struct Keyed {
-    /// The hash has a random seed, so that senders of packets do not know which keys collide.
+    /// The seed of the hash is random: senders of packets can hardly choose keys that collide.
     slots: HashMap<Box<[u8]>, u32, RandomState>,
     /// Free slots, the one freed last at the end.
     free: Vec<u32>,
