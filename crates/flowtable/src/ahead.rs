@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Probes, and operations on many keys, whose cache misses are overlapped.
 //!
-//! The waves of different keys alternate: the loads in flight are as many at any time as the processor has buffers for.
+//! The waves of different groups of keys alternate. Prefetches of a group follow each other at once: a processor does
+//! not go far beyond a prefetch whose page it has to look up, but looks several pages up at once.
 //!
 //! ```text
-//!  step i: visit key i ◄── prefetch the entry of key i + 16 ◄── hash key i + 32, prefetch its line of the index
-//!                      ◄── prefetch the rest of key i + 8
+//!  step i:  group i      prefetch the rest
+//!           group i + 2  hash the keys, prefetch their lines of the index
+//!           group i + 1  prefetch the entries
+//!           group i      visit the keys
 //! ```
 #![allow(unsafe_code, reason = "functions for instructions that not all processors have")]
 
@@ -16,10 +19,10 @@ use crate::scan::{Avx512, has_avx512};
 use crate::scan::{Baseline, Scan};
 use crate::table::{FlowTable, Slot};
 
-/// The keys between one wave and the next, a power of 2: the time in which a line arrives from memory.
-const DISTANCE: usize = 16;
-/// Keys that have been hashed and not yet been visited.
-const RING: usize = 2 * DISTANCE;
+/// The keys of a group: in the time that they take, a line arrives from memory.
+const GROUP: usize = 16;
+/// The groups between the first wave and the visit.
+const LEAD: usize = 2;
 /// The size of tables that stay in the caches of a core, in bytes.
 const CACHED_BYTES: u64 = 256 << 10;
 
@@ -187,33 +190,48 @@ unsafe fn visit_with<S: Scan, K: AsRef<[u8]>>(
     mut visit: impl FnMut(&mut FlowTable, Probe, &K),
 ) {
     let is_cached = table.bytes() <= CACHED_BYTES;
-    let mut ring = [Probe::default(); RING];
+    let group = |number: usize| keys.get(number * GROUP..).unwrap_or_default().iter().take(GROUP);
+    let mut probes = [[Probe::default(); GROUP]; LEAD + 1];
     if !is_cached {
-        for (probe, key) in ring.iter_mut().zip(keys) {
-            *probe = table.probe_ahead(key.as_ref());
-        }
-        for probe in &mut ring[..DISTANCE.min(keys.len())] {
-            // SAFETY: the caller's.
-            unsafe { table.prefetch_entry_with::<S>(probe) };
-        }
+        hash_group(table, &mut probes[0], group(0));
+        hash_group(table, &mut probes[1], group(1));
+        // SAFETY: the caller's.
+        unsafe { prefetch_group::<S>(table, &mut probes[0][..group(0).len()]) };
     }
-    for (at, key) in keys.iter().enumerate() {
-        // One call of `visit`, so that it is inlined.
-        let current = if is_cached {
-            table.probe(key.as_ref())
+    for number in 0..keys.len().div_ceil(GROUP) {
+        let ring_at = |group: usize| group % (LEAD + 1);
+        if is_cached {
+            for (probe, key) in probes[ring_at(number)].iter_mut().zip(group(number)) {
+                *probe = table.probe(key.as_ref());
+            }
         } else {
-            if at + DISTANCE < keys.len() {
-                // SAFETY: the caller's.
-                unsafe { table.prefetch_entry_with::<S>(&mut ring[(at + DISTANCE) % RING]) };
-            }
-            table.prefetch_rest(&mut ring[(at + DISTANCE / 2) % RING]);
-            let probe = &mut ring[at % RING];
-            let current = *probe;
-            if let Some(later) = keys.get(at + RING) {
-                *probe = table.probe_ahead(later.as_ref());
-            }
-            current
-        };
-        visit(table, current, key);
+            probes[ring_at(number)][..group(number).len()].iter_mut().for_each(|probe| table.prefetch_rest(probe));
+            hash_group(table, &mut probes[ring_at(number + 2)], group(number + 2));
+            let next = group(number + 1).len();
+            // SAFETY: the caller's.
+            unsafe { prefetch_group::<S>(table, &mut probes[ring_at(number + 1)][..next]) };
+        }
+        // One call of `visit`, so that it is inlined.
+        probes[ring_at(number)].iter().zip(group(number)).for_each(|(probe, key)| visit(table, *probe, key));
     }
+}
+
+/// The first wave for a group of keys.
+#[inline(always)]
+fn hash_group<'k, K: AsRef<[u8]> + 'k>(
+    table: &FlowTable,
+    probes: &mut [Probe; GROUP],
+    keys: impl Iterator<Item = &'k K>,
+) {
+    probes.iter_mut().zip(keys).for_each(|(probe, key)| *probe = table.probe_ahead(key.as_ref()));
+}
+
+/// The second wave for a group of keys.
+///
+/// # Safety
+/// The processor has the instructions of `S`.
+#[inline(always)]
+unsafe fn prefetch_group<S: Scan>(table: &FlowTable, probes: &mut [Probe]) {
+    // SAFETY: the caller's.
+    probes.iter_mut().for_each(|probe| unsafe { table.prefetch_entry_with::<S>(probe) });
 }

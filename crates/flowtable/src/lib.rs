@@ -21,8 +21,9 @@
 //!
 //! # Cost
 //! A lookup reads two cache lines where the entry does not straddle lines: 5.3 bytes of index for each entry of the
-//! capacity, and the entry. A bit for each slot says whether it is used. The stack of free slots has 4 bytes for each,
-//! the list of last uses 16; they become resident as slots are freed and used.
+//! capacity, and the entry. Entries of 24, 48 and 56 bytes take 32 and 64, so that they do not. A bit for each slot says
+//! whether it is used. The stack of free slots has 4 bytes for each, the list of last uses 16; they become resident as
+//! slots are freed and used.
 
 mod ahead;
 mod compiled;

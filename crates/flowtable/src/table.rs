@@ -462,8 +462,9 @@ fn wrong_slot(slot: Slot) -> ! {
     panic!("slot {slot}, the table has fewer");
 }
 
-/// The bytes from entry to entry: aligned, and a whole line where that costs little.
+/// The bytes from entry to entry: aligned, and such that entries lie within lines where that costs at most a third.
 fn stride_bytes(entry_bytes: u64) -> u64 {
     let aligned = entry_bytes.next_multiple_of(ALIGN);
-    if aligned == LINE_BYTES - ALIGN { LINE_BYTES } else { aligned }
+    let within = aligned.next_power_of_two();
+    if within <= LINE_BYTES && 3 * within <= 4 * aligned { within } else { aligned }
 }

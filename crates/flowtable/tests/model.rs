@@ -319,7 +319,9 @@ fn layouts_that_cannot_be_are_refused() {
 
 #[test]
 fn entries_of_a_line_do_not_straddle_lines() {
-    for (key_bytes, value_bytes, stride) in [(16, 16, 32), (16, 48, 64), (13, 8, 24), (13, 40, 64), (20, 64, 88)] {
+    for (key_bytes, value_bytes, stride) in
+        [(16, 16, 32), (16, 48, 64), (13, 8, 32), (13, 24, 40), (13, 40, 64), (20, 64, 88)]
+    {
         let layout = Layout { key_bytes, value_bytes, entries: 10, allocation: Allocation::OnDemand };
         let table = FlowTable::new(layout).unwrap();
         assert_eq!(table.raw().stride_bytes, stride, "{key_bytes} + {value_bytes}");

@@ -16,8 +16,8 @@ pub(crate) trait Packets<'b> {
     /// The number of packets.
     fn count(&self) -> usize;
 
-    /// The views of packets, and after them [`SPARE_VIEWS`] that are read but belong to none. They stay where they are
-    /// until this is called again.
+    /// The views of packets, and after them [`SPARE_VIEWS`] that belong to none, whose addresses are prefetched. They
+    /// stay where they are until this is called again.
     fn views(&mut self, packets: Range<usize>, room: &mut Vec<View>) -> *mut View;
 
     /// The frames of all packets, which are run in place of their views.

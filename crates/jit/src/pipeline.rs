@@ -2,21 +2,23 @@
 //! Loops of machine code over the packets of a batch: the pipeline, in which each runs behind its scout, and one
 //! without scouts.
 //!
-//! Goal: the misses of several packets are on their way at any time, spread evenly among the instructions of others.
+//! Goal: the misses of several packets are on their way at any time, for lines of the cache and for pages.
 //!
 //! ```text
-//!  iteration n:  scout of packet n               ──► key, registers, stack, in the record of n
-//!                line of the index of n, entry of n - 12: prefetched
-//!                code of packet n - 24, from where its scout ended ──► r0 in the view of n - 24
+//!  group g of 8 packets:  their scouts              ──► key, registers, stack, in the record of each packet
+//!                         their lines of the index, and the entries of group g - 1: prefetched
+//!  group g - 2:           the code of each packet, from where its scout ended ──► r0 in its view
 //! ```
 //!
-//! Prefetches that follow each other at once wait for the buffers of the processor, and with them all instructions
-//! behind them. So each stands between two packets.
+//! Prefetches of a group follow each other at once. A processor does not retire a prefetch before it knows its page,
+//! and looks ahead 200 to 500 instructions at most, about as many as a packet takes. If each prefetch stood between
+//! two packets, the table walks of pages that the TLB does not have would come one after the other. The walks of a
+//! group overlap.
 //!
 //! After the first key, a scout goes on with the address of some entry, if it may find the key of a second lookup on
 //! the way ([`Source::seconds`]).
 //!
-//! The loop is left, and goes on with the next iteration when it is called again, for packets
+//! The loop is left, and goes on with the next packet when it is called again, for packets
 //! - whose scout has no point to go on from: they run from the beginning;
 //! - that called a helper, or spent their iterations: the engine looks at its environment.
 
@@ -37,16 +39,20 @@ use crate::state::{
 };
 use crate::{runtime, state};
 
-/// The packets between a scout and the prefetch of the entry, and between that and the code.
-const DISTANCE: usize = 12;
+/// The packets whose prefetches follow each other.
+const GROUP: usize = 8;
 /// The packets between a scout and the code.
-pub(crate) const LEAD: usize = 2 * DISTANCE;
-/// The records, by the last bits of the number of a packet.
-pub(crate) const RECORDS: usize = (LEAD + 1).next_power_of_two();
-/// The packets between the one that a scout reads and the one that is prefetched.
-const PACKETS_AHEAD: usize = 4;
-/// The views after those of the packets, which are prefetched but not read.
-pub(crate) const SPARE_VIEWS: usize = LEAD + PACKETS_AHEAD;
+pub(crate) const LEAD: usize = 2 * GROUP;
+/// The records, by the last bits of the number of a packet: of three groups at least.
+pub(crate) const RECORDS: usize = (LEAD + GROUP).next_power_of_two();
+/// The packets between the first one of a group and the first one whose bytes are prefetched.
+const PACKETS_AHEAD: usize = GROUP;
+/// The views after those of the packets, whose addresses are read and prefetched: the last group begins at number
+/// `packets + LEAD - 1` at most.
+pub(crate) const SPARE_VIEWS: usize = LEAD + GROUP + PACKETS_AHEAD;
+
+// The records of a group lie one after the other, and all groups that are on their way have records of their own.
+const _: () = assert!(GROUP.is_power_of_two() && LEAD.is_multiple_of(GROUP) && RECORDS >= LEAD + GROUP);
 
 /// Why a pipeline returns: the lowest bits of what it returns. The others are the iteration to go on with.
 pub(crate) const REASON_BITS: u32 = 2;
@@ -124,55 +130,34 @@ impl Translation<'_, '_> {
         let params = self.begin();
         let (views, first, count, records) = (params[1], params[2], params[3], params[4]);
         let iterations = self.builder.ins().iadd_imm_s(count, LEAD as i64);
-        let [number, view, scout_record, record] = [(); 4].map(|()| self.builder.declare_var(types::I64));
+        let [number, view, record] = [(); 3].map(|()| self.builder.declare_var(types::I64));
         let zero = self.number(0);
-        for variable in [scout_record, record] {
-            self.builder.def_var(variable, zero);
-        }
+        self.builder.def_var(record, zero);
         self.begin_iterations(number, view, first, views);
-        let [start, scout, none, ahead, old, code, plain, quiet, odd, next, end] =
-            [(); 11].map(|()| self.builder.create_block());
+        let [group, later, old, code, plain, quiet, odd, next, end] = [(); 9].map(|()| self.builder.create_block());
         for with_result in [quiet, odd] {
             self.builder.append_block_param(with_result, types::I64);
         }
-        self.builder.set_cold_block(none);
-        self.builder.set_cold_block(plain);
-        self.builder.set_cold_block(odd);
-        self.builder.ins().jump(start, &[]);
+        for cold in [later, plain, odd] {
+            self.builder.set_cold_block(cold);
+        }
+        // The loop may have been left in the middle of a group, whose scouts and prefetches are done: they come once
+        // a packet, since a prefetched entry changes what the record says of the place.
+        self.branch_in_group(first, old, group);
 
-        self.builder.switch_to_block(start);
-        let current = self.builder.use_var(number);
-        let own = self.record_of(records, current);
-        self.builder.def_var(scout_record, own);
-        let is_new = self.builder.ins().icmp(IntCC::UnsignedLessThan, current, count);
-        self.builder.ins().brif(is_new, scout, &[], none, &[]);
-
-        // After the last packet, there is nothing to announce.
-        self.builder.switch_to_block(none);
-        let zero = self.number(0);
-        self.builder.ins().store(FIELD, zero, own, KEY_TABLE);
-        self.builder.ins().store(FIELD, zero, own, SECOND);
-        self.builder.ins().jump(ahead, &[]);
-
-        self.builder.switch_to_block(scout);
-        self.is_scout = true;
-        self.begin_packet_of_scout(InLoop { view, view_at: 0, record: scout_record, next: ahead, odd: ahead });
-        self.begin_registers(&[]);
-        self.translate_from(0);
-
-        self.builder.switch_to_block(ahead);
-        let current = self.builder.use_var(number);
-        let new = self.builder.use_var(scout_record);
-        let before = self.builder.ins().iadd_imm_s(current, -(DISTANCE as i64));
-        let before = self.record_of(records, before);
-        let soon = self.builder.use_var(view);
-        let soon = self.builder.ins().load(types::I64, FIELD, soon, view_at(PACKETS_AHEAD as i32) + VIEW_DATA);
-        self.prefetches(new, before, soon);
+        self.builder.switch_to_block(group);
+        self.scouts((number, view), count, records);
+        self.prefetches((number, view), records);
         let current = self.builder.use_var(number);
         let is_old = self.builder.ins().icmp_imm_u(IntCC::UnsignedGreaterThanOrEqual, current, LEAD as i64);
-        self.builder.ins().brif(is_old, old, &[], next, &[]);
+        self.builder.ins().brif(is_old, old, &[], later, &[]);
+
+        self.builder.switch_to_block(later);
+        self.advance(&[(number, GROUP as i64), (view, (GROUP * size_of::<View>()) as i64)]);
+        self.builder.ins().jump(group, &[]);
 
         self.builder.switch_to_block(old);
+        let current = self.builder.use_var(number);
         let run = self.builder.ins().iadd_imm_s(current, -(LEAD as i64));
         let own = self.record_of(records, run);
         self.builder.def_var(record, own);
@@ -193,8 +178,65 @@ impl Translation<'_, '_> {
         self.translate_points(point);
 
         self.end_packet_of_code(ends);
-        self.end_iteration(ends, iterations, [start, end]);
+        let goes_on = self.builder.create_block();
+        self.builder.switch_to_block(goes_on);
+        let current = self.builder.use_var(number);
+        self.branch_in_group(current, old, group);
+        self.end_iteration(ends, iterations, [goes_on, end]);
         self.return_at_end();
+    }
+
+    /// The scouts of a group, whose first packet has this number and view.
+    fn scouts(&mut self, (number, view): (Variable, Variable), count: Value, records: Value) {
+        let [scouted, scouted_view, record] = [(); 3].map(|()| self.builder.declare_var(types::I64));
+        let current = self.builder.use_var(number);
+        let own = self.record_of(records, current);
+        let of_first = self.builder.use_var(view);
+        for (variable, value) in [(scouted, current), (scouted_view, of_first), (record, own)] {
+            self.builder.def_var(variable, value);
+        }
+        let [start, scout, none, next, end] = [(); 5].map(|()| self.builder.create_block());
+        self.builder.set_cold_block(none);
+        self.builder.ins().jump(start, &[]);
+
+        self.builder.switch_to_block(start);
+        let current = self.builder.use_var(scouted);
+        let is_new = self.builder.ins().icmp(IntCC::UnsignedLessThan, current, count);
+        self.builder.ins().brif(is_new, scout, &[], none, &[]);
+
+        // After the last packet, there is nothing to announce.
+        self.builder.switch_to_block(none);
+        let (own, zero) = (self.builder.use_var(record), self.number(0));
+        self.builder.ins().store(FIELD, zero, own, KEY_TABLE);
+        self.builder.ins().store(FIELD, zero, own, SECOND);
+        self.builder.ins().jump(next, &[]);
+
+        self.builder.switch_to_block(scout);
+        self.is_scout = true;
+        self.begin_packet_of_scout(InLoop { view: scouted_view, view_at: 0, record, next, odd: next });
+        self.begin_registers(&[]);
+        self.translate_from(0);
+
+        self.builder.switch_to_block(next);
+        self.advance(&[(scouted, 1), (scouted_view, size_of::<View>() as i64), (record, RECORD_BYTES as i64)]);
+        let current = self.builder.use_var(scouted);
+        self.branch_in_group(current, start, end);
+        self.builder.switch_to_block(end);
+    }
+
+    /// Goes to `within` if the number is not that of the first packet of a group, otherwise to `first`.
+    fn branch_in_group(&mut self, number: Value, within: Block, first: Block) {
+        let place = self.builder.ins().band_imm_u(number, GROUP as i64 - 1);
+        self.builder.ins().brif(place, within, &[], first, &[]);
+    }
+
+    /// Adds to variables.
+    fn advance(&mut self, steps: &[(Variable, i64)]) {
+        for (variable, step) in steps {
+            let value = self.builder.use_var(*variable);
+            let value = self.builder.ins().iadd_imm_s(value, *step);
+            self.builder.def_var(*variable, value);
+        }
     }
 
     /// The first values of the iteration and of the address of its view.
@@ -205,38 +247,81 @@ impl Translation<'_, '_> {
         self.builder.def_var(view, own);
     }
 
-    /// The prefetches between two packets: the lines of the index of a new record, the entries of one before, and the
-    /// first line of a packet.
-    fn prefetches(&mut self, new: Value, before: Value, packet: Value) {
+    /// The prefetches of a group, whose first packet has this number and view: the lines of the index of its keys,
+    /// the entries of the group before, and the first lines of the packets of the next one.
+    fn prefetches(&mut self, (number, view): (Variable, Variable), records: Value) {
         let keys = [0, SECOND - KEY_TABLE];
         let keys = &keys[..1 + usize::from(self.seconds.is_some())];
+        let access = if self.source.writes_packets() { Access::Write } else { Access::Read };
+        let packet_at = view_at(PACKETS_AHEAD as i32) + VIEW_DATA;
+        let current = self.builder.use_var(number);
+        let new = self.record_of(records, current);
+        let before = self.builder.ins().iadd_imm_s(current, -(GROUP as i64));
+        let before = self.record_of(records, before);
+        let view = self.builder.use_var(view);
+        let (record_step, view_step) = (RECORD_BYTES as i64, size_of::<View>() as i64);
         if self.source.prefetches_in_line() {
-            // The scout has prefetched the lines of the index.
-            let access = if self.source.writes_packets() { Access::Write } else { Access::Read };
-            self.prefetch(access, packet, 0);
-            keys.iter().for_each(|key_at| self.prefetch_entry(before, *key_at));
+            self.each_of_group([(new, record_step), (view, view_step)], |code, [new, view]| {
+                keys.iter().for_each(|key_at| code.prefetch_home(new, *key_at));
+                let packet = code.builder.ins().load(types::I64, FIELD, view, packet_at);
+                code.prefetch(access, packet, 0);
+            });
+            self.each_of_group([(before, record_step)], |code, [before]| {
+                keys.iter().for_each(|key_at| code.prefetch_entry(before, *key_at));
+            });
             return;
         }
-        // It prefetches a line to write: one that other cores may read has to stay with them.
-        let written = if self.source.writes_packets() { packet } else { new };
         let function = self.number(flowloom_flowtable::ahead_fn() as usize as u64);
-        for key_at in keys {
-            let [new, before] =
-                [new, before].map(|record| self.builder.ins().iadd_imm_s(record, i64::from(key_at + KEY_TABLE)));
-            self.builder.ins().call_indirect(self.callees.ahead, function, &[new, before, written]);
-        }
+        self.each_of_group(
+            [(new, record_step), (before, record_step), (view, view_step)],
+            |code, [new, before, view]| {
+                // It prefetches a line to write: one that other cores may read has to stay with them.
+                let written = match access {
+                    Access::Write => code.builder.ins().load(types::I64, FIELD, view, packet_at),
+                    Access::Read => new,
+                };
+                for key_at in keys {
+                    let [new, before] = [new, before]
+                        .map(|record| code.builder.ins().iadd_imm_s(record, i64::from(key_at + KEY_TABLE)));
+                    code.builder.ins().call_indirect(code.callees.ahead, function, &[new, before, written]);
+                }
+            },
+        );
+    }
+
+    /// A loop over the packets of a group, with addresses that have a fixed distance from packet to packet.
+    fn each_of_group<const N: usize>(
+        &mut self,
+        addresses: [(Value, i64); N],
+        body: impl FnOnce(&mut Self, [Value; N]),
+    ) {
+        let left = self.builder.declare_var(types::I64);
+        let size = self.number(GROUP as u64);
+        self.builder.def_var(left, size);
+        let variables = addresses.map(|(first, _)| {
+            let variable = self.builder.declare_var(types::I64);
+            self.builder.def_var(variable, first);
+            variable
+        });
+        let [start, end] = [(); 2].map(|()| self.builder.create_block());
+        self.builder.ins().jump(start, &[]);
+
+        self.builder.switch_to_block(start);
+        let values = variables.map(|variable| self.builder.use_var(variable));
+        body(self, values);
+        variables.into_iter().zip(addresses).for_each(|(variable, (_, step))| self.advance(&[(variable, step)]));
+        self.advance(&[(left, -1)]);
+        let left = self.builder.use_var(left);
+        self.builder.ins().brif(left, start, &[], end, &[]);
+        self.builder.switch_to_block(end);
     }
 
     /// The end of an iteration, which leads to the beginning of the next one or to the end; goes on at the end.
     fn end_iteration(&mut self, ends: Ends, iterations: Value, [start, end]: [Block; 2]) {
         let Ends { number, view, next, .. } = ends;
         self.builder.switch_to_block(next);
-        let own = self.builder.use_var(view);
-        let own = self.builder.ins().iadd_imm_s(own, size_of::<View>() as i64);
-        self.builder.def_var(view, own);
+        self.advance(&[(view, size_of::<View>() as i64), (number, 1)]);
         let current = self.builder.use_var(number);
-        let current = self.builder.ins().iadd_imm_s(current, 1);
-        self.builder.def_var(number, current);
         let goes_on = self.builder.ins().icmp(IntCC::UnsignedLessThan, current, iterations);
         self.builder.ins().brif(goes_on, start, &[], end, &[]);
         self.builder.switch_to_block(end);

@@ -105,21 +105,41 @@ impl Translation<'_, '_> {
         self.builder.ins().load(types::I8, marked, address, offset);
     }
 
-    /// Prefetches the line of the index of a key with this hash, and notes it in the record of the key.
-    pub(crate) fn prefetch_home(&mut self, map: usize, hash: Value, record: Value, key_at: i32) {
+    /// Notes the home bucket of a key with this hash in the record of the key.
+    pub(crate) fn note_home(&mut self, map: usize, hash: Value, record: Value, key_at: i32) {
         let upper = self.builder.ins().ushr_imm_u(hash, 32);
         let buckets = self.raw(map).bucket_count;
         let buckets = self.number(buckets);
         let home = self.builder.ins().imul(upper, buckets);
         let home = self.builder.ins().ushr_imm_u(home, 32);
-        let index = self.map_field(map, MAP_BUCKETS);
-        // A bucket has 16 words of 4 bytes.
+        // A bucket has 16 words. The word, which follows the place, is 0: no candidate is known.
         let place = self.builder.ins().ishl_imm_u(home, 4);
-        let offset = self.builder.ins().ishl_imm_u(home, 6);
+        self.builder.ins().store(FIELD, place, record, key_at + PLACE);
+    }
+
+    /// Prefetches the line of the index of the key of a record, if it has one.
+    pub(crate) fn prefetch_home(&mut self, record: Value, key_at: i32) {
+        let [some, done] = [(); 2].map(|()| self.builder.create_block());
+        let of_record = self.builder.ins().load(types::I64, FIELD, record, key_at + KEY_TABLE);
+        self.builder.ins().brif(of_record, some, &[], done, &[]);
+
+        self.builder.switch_to_block(some);
+        let table = self.table_of(of_record);
+        let index = self.address(table, MAP_BUCKETS, BUCKETS);
+        let home = self.builder.ins().uload32(FIELD, record, key_at + PLACE);
+        let offset = self.builder.ins().ishl_imm_u(home, 2);
         let line = self.builder.ins().iadd(index, offset);
         self.prefetch(Access::Read, line, 0);
-        // The word, which follows the place, is 0: no candidate is known.
-        self.builder.ins().store(FIELD, place, record, key_at + PLACE);
+        self.builder.ins().jump(done, &[]);
+        self.builder.switch_to_block(done);
+    }
+
+    /// The table of a record.
+    fn table_of(&mut self, of_record: Value) -> Table {
+        match self.source.announced_maps().as_slice() {
+            [map] => Table::Of(*map, self.map_reference(*map)),
+            _ => Table::At(self.builder.ins().load(types::I64, FIELD, of_record, FlowTable::RAW_OFFSET as i32)),
+        }
     }
 
     /// Prefetches the entry that the key of a record most likely has, whose line of the index has arrived.
@@ -130,10 +150,7 @@ impl Translation<'_, '_> {
         self.builder.ins().brif(of_record, some, &[], done, &[]);
 
         self.builder.switch_to_block(some);
-        let table = match self.source.announced_maps().as_slice() {
-            [map] => Table::Of(*map, self.map_reference(*map)),
-            _ => Table::At(self.builder.ins().load(types::I64, FIELD, of_record, FlowTable::RAW_OFFSET as i32)),
-        };
+        let table = self.table_of(of_record);
         let [slot_mask, tag_mask, least] = self.masks(table);
         let hash = self.builder.ins().load(types::I32, FIELD, record, key_at + HASH);
         let tag = self.builder.ins().band(hash, tag_mask);

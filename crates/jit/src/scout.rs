@@ -26,7 +26,8 @@
 //! the pipeline ([`crate::pipeline`]) it is part of the loop, and calls no functions of the program, which have effects
 //! there. Fields of the context are read from the [`View`] of each packet.
 //!
-//! Limits: one key a wave, in the pipeline two that depend on the packet alone; loops of at most [`ITERATIONS`] iterations in all.
+//! Limits: one key a wave, in the pipeline two that depend on the packet alone; loops of at most [`ITERATIONS`]
+//! iterations in all.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, Value, types};
@@ -360,7 +361,7 @@ impl Translation<'_, '_> {
         };
         self.builder.ins().store(FIELD, hash, record, key_at + HASH);
         if self.in_pipeline && self.source.prefetches_in_line() {
-            self.prefetch_home(map, hash, record, key_at);
+            self.note_home(map, hash, record, key_at);
         }
     }
 }
