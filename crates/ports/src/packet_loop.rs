@@ -11,8 +11,8 @@
 //! Further outputs (clones, broadcasts) leave before the packet of their frame. For ports of the same device they wait,
 //! with all packets after them, until the batch is released, so that the order stays.
 //!
-//! If nothing arrives, the loop sleeps until a packet arrives, for a tenth of a second at most, so that sweeps are late
-//! by no more than that.
+//! If nothing arrives for a while (`patience.rs`), the loop sleeps until a packet arrives, for a tenth of a second at
+//! most, so that sweeps are late by no more than that.
 //!
 //! A run that fails still sends what the engine has decided, hands over its records and completes its counters: frames
 //! that the engine did not run are aborted, so that the verdicts add up to the packets.
@@ -31,12 +31,13 @@ use crate::histogram::Histogram;
 use crate::host::Host;
 use crate::sys;
 
+mod patience;
+use patience::Patience;
+
 /// The default time between two looks at the stop flag and at the interfaces.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The longest sleep if a device has to be polled.
 const POLL_EVERY: Duration = Duration::from_micros(100);
-/// The empty rounds before the loop sleeps.
-const SPINS: u32 = 32;
 /// Of so many batches, one is timed.
 pub const TIMED_BATCHES: u64 = 16;
 
@@ -555,7 +556,9 @@ fn rounds<'a>(
     devices.iter().for_each(|device| device.wait_on(&mut fds));
     fds.extend(hooks.visits.as_ref().map(|visits| visits.wakes));
     let mut looked = start;
-    let mut empty_rounds = 0;
+    let mut patience = Patience::new(is_polled.then_some(POLL_EVERY));
+    // The beginning of the current round.
+    let mut looks_at = start;
     while !stop.load(Ordering::Relaxed) && options.count.is_none_or(|count| batches.statistics.packets < count) {
         let mut received = 0;
         for number in 0..devices.len() {
@@ -605,12 +608,16 @@ fn rounds<'a>(
             }
         }
         if received > 0 || !is_live {
-            empty_rounds = 0;
+            patience.found(looks_at);
+            looks_at = now;
             continue;
         }
         batches.sweep_idle(options)?;
-        empty_rounds += 1;
-        if empty_rounds > SPINS && !options.spin {
+        looks_at = now;
+        if options.spin {
+            continue;
+        }
+        if patience.sleeps(now) {
             // Nothing tells when a full ring of a driver has room again.
             let is_polled = is_polled || devices.iter().any(|device| device.has_unsent());
             let longest = if is_polled { POLL_EVERY } else { options.look_every };
@@ -619,6 +626,9 @@ fn rounds<'a>(
                 action: "wait for packets".to_owned(),
                 source,
             })?;
+            looks_at = Instant::now();
+        } else {
+            std::thread::yield_now();
         }
     }
     Ok(())
