@@ -6,12 +6,12 @@ use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use flowloom_testkit::{Rng, skip};
+use flowloom_testkit::{Rng, cargo_output, dpdk_version, skip};
 use flowloom_trace::CaptureReader;
 use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket};
 
 use crate::common::lab::Lab;
-use crate::common::{captures, stem, top};
+use crate::common::{captures, stem};
 
 /// The variable with which the proofs start this binary as a host.
 const HOST: &str = "FLOWLOOM_SOAK_HOST";
@@ -381,32 +381,22 @@ fn evidence_live_transfer() {
 #[ignore = "a proof"]
 fn evidence_live_dpdk() {
     let test = "evidence_live_dpdk";
-    let said = Command::new("pkg-config").args(["--modversion", "libdpdk"]).output();
-    let Some(version) = said.ok().filter(|said| said.status.success()) else {
-        return skip(test, "DPDK is not installed (Debian: libdpdk-dev, pkgconf, and root)");
+    let version = match dpdk_version() {
+        Ok(version) => version,
+        Err(reason) => return skip(test, &reason),
     };
-    let version = String::from_utf8_lossy(&version.stdout).trim().to_owned();
     let captures = captures(test);
     if captures.is_empty() {
         return;
     }
-    let cargo = |arguments: &[&str]| {
-        let said = Command::new(std::env::var("CARGO").unwrap_or("cargo".to_owned()))
-            .args(arguments)
-            .current_dir(top())
-            .output()
-            .unwrap();
-        let text = format!("{}{}", String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
-        assert!(said.status.success(), "cargo {}:\n{text}", arguments.join(" "));
-        text
-    };
-    let tests = cargo(&["test", "--release", "-p", "flowloom-ports", "--features", "dpdk", "--test", "main", "dpdk"]);
+    let tests =
+        cargo_output(&["test", "--release", "-p", "flowloom-ports", "--features", "dpdk", "--test", "main", "dpdk"]);
     let passed = tests.lines().find(|line| line.starts_with("test result: ok.")).unwrap_or_else(|| panic!("{tests}"));
     assert!(!tests.contains("SKIP"), "{tests}");
     println!("DPDK {version}; tests of the crate `ports`: {passed}");
     let built = ["build", "--release", "-p", "flowloom-cli", "--features", "dpdk", "--message-format", "json"];
     let binary =
-        cargo(&built).lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()).find_map(
+        cargo_output(&built).lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()).find_map(
             |message| message["executable"].as_str().filter(|path| path.ends_with("/flowloom")).map(str::to_owned),
         );
     let binary = binary.expect("a command");

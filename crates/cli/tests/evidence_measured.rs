@@ -1,18 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Figures that `flowloom reproduce` measures, as they came out on this machine: `make evidence` records them.
 
-use crate::common::{clang, kernel, run};
+use flowloom_testkit::{cargo, cargo_output, dpdk_version, skip};
 
-/// Measures a figure and prints it; it has these texts. Whether rates are within a tolerance decides nothing.
-fn shown(test: &str, id: &str, texts: &[&str]) {
-    if !kernel(test) || !clang(test) {
-        return;
-    }
-    let ran = run(&["reproduce", id]);
+use crate::common::{Ran, clang, kernel, run};
+
+/// Prints a measured figure, which has these texts. Whether rates are within a tolerance decides nothing.
+fn check(ran: &Ran, texts: &[&str]) {
     assert!(matches!(ran.code, Some(0 | 1)), "{ran:?}");
     print!("{}", ran.stdout);
     texts.iter().for_each(|text| assert!(ran.stdout.contains(text), "{text} not found in {}", ran.stdout));
     assert!(!ran.stdout.contains("ours: not measured"), "{}", ran.stdout);
+}
+
+/// Measures a figure.
+fn shown(test: &str, id: &str, texts: &[&str]) {
+    if kernel(test) && clang(test) {
+        check(&run(&["reproduce", id]), texts);
+    }
+}
+
+/// Measures a figure by a command that has DPDK.
+fn shown_with_dpdk(test: &str, id: &str, texts: &[&str]) {
+    if !kernel(test) || !clang(test) {
+        return;
+    }
+    match dpdk_version() {
+        Ok(version) => println!("DPDK {version}"),
+        Err(reason) => return skip(test, &reason),
+    }
+    let package = ["--release", "-p", "flowloom-cli", "--features", "dpdk"];
+    cargo_output(&[&["build"], &package[..]].concat());
+    check(&Ran::from(cargo(&[&["run", "-q"], &package[..], &["--", "reproduce", id]].concat())), texts);
 }
 
 /// FB5G's experiment: load balancer, policer and offloading function, packets of 64, 512 and 1,024 bytes, 1,000 to a
@@ -27,19 +46,21 @@ fn evidence_flow_rates() {
 }
 
 /// FlowBlaze's Figure 7 on this machine: forwarding rates of a bare engine, of hand-written C and of the function, with
-/// 64 bytes and 4 flows, by XDP in the kernel on 1 and 2 cores, and by AF_XDP, raw sockets and TAP on one, the function
-/// on 2 too. Rates are measured and decide nothing.
+/// 64 bytes and 4 flows, on 1 and 2 cores, by XDP in the kernel, AF_XDP, raw sockets, TAP and DPDK (net_af_packet). In
+/// user space 2 cores share their CPUs with the sender. Rates are measured and decide nothing.
 #[test]
 #[ignore = "a proof"]
 fn evidence_live_rates() {
-    shown("evidence_live_rates", "fb-fig7", &["kernel", "af_xdp", "raw", "tap", "udp_firewall", "big_flow"]);
+    let texts = ["kernel", "af_xdp", "raw", "tap", "dpdk", "udp_firewall", "big_flow"];
+    shown_with_dpdk("evidence_live_rates", "fb-fig7", &texts);
 }
 
 /// FlowBlaze's Figure 9 on this machine: round-trip times of 64, 512 and 1,518 bytes through a bare engine,
-/// hand-written C and the function, by XDP in the kernel, AF_XDP, raw sockets and TAP, beside a cable. Times are
-/// measured and decide nothing.
+/// hand-written C and the function, by XDP in the kernel, AF_XDP, raw sockets, TAP and DPDK (net_af_packet), beside a
+/// cable. Times are measured and decide nothing.
 #[test]
 #[ignore = "a proof"]
 fn evidence_round_trips() {
-    shown("evidence_round_trips", "fb-fig9", &["cable", "kernel", "af_xdp", "raw", "tap", "1518"]);
+    let texts = ["cable", "kernel", "af_xdp", "raw", "tap", "dpdk", "1518"];
+    shown_with_dpdk("evidence_round_trips", "fb-fig9", &texts);
 }

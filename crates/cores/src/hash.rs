@@ -57,7 +57,7 @@ impl Factors {
 
 /// The core of a hash.
 #[inline]
-pub(crate) fn core_of(hash: u64, cores: usize) -> usize {
+pub fn core_of(hash: u64, cores: usize) -> usize {
     let hash = (hash ^ hash >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     ((hash * cores as u64) >> 32) as usize
 }

@@ -29,4 +29,5 @@ mod usual;
 
 pub use crew::{Crew, Times, processor_time};
 pub use engine::{CoreEngine, Cores, CoresOptions, Counters};
+pub use hash::core_of;
 pub use split::Split;

@@ -16,7 +16,7 @@
 //! them, with all their interfaces, when the process ends, however it ends. All threads that enter them are threads of
 //! the test bed; that of the caller stays where it is.
 //!
-//! [`Native`] is the peer: hand-written C for the kernel, compiled for user space.
+//! [`Native`] is the peer: hand-written C for the kernel, compiled for user space. [`Several`] has it on several cores.
 
 mod bed;
 mod error;
@@ -26,6 +26,7 @@ mod native;
 mod packets;
 mod rates;
 mod round_trips;
+mod several;
 mod station;
 mod sys;
 
@@ -37,5 +38,6 @@ pub use native::{Forward, Native, forwarder};
 pub use packets::{MAX_FLOWS, Packets};
 pub use rates::{FromMemory, Load, Rate, from_memory, rate};
 pub use round_trips::{RoundTrips, round_trips};
+pub use several::{Peer, Several};
 pub use station::{MakeEngine, OpenDevice, RunPeer, Station};
 pub use sys::pinning_note;

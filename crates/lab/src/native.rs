@@ -3,6 +3,7 @@
 //! this processor, with hash tables in C.
 #![allow(unsafe_code, reason = "a library in C")]
 
+use std::borrow::BorrowMut;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -115,6 +116,35 @@ impl Drop for Native {
     }
 }
 
+// SAFETY: the state of the C is in static variables of a library of its own, loaded for this instance alone, and none
+// is local to a thread (`peers/user`); all calls have `&mut self`. The addresses of packets are used during a run
+// alone.
+unsafe impl Send for Native {}
+
+impl Native {
+    /// Runs packets, whose frames need not lie side by side.
+    pub(crate) fn run_each<'b, F: BorrowMut<Frame<'b>>>(&mut self, frames: &mut [F]) {
+        self.packets.clear();
+        self.packets.extend(frames.iter_mut().map(|frame| {
+            let frame: &mut Frame<'b> = frame.borrow_mut();
+            let (time_ns, port) = (frame.time_ns, frame.port.0);
+            let range = frame.bytes_mut().as_mut_ptr_range();
+            NativePacket { data: range.start, end: range.end, time_ns, port, verdict: 0, target: 0 }
+        }));
+        // SAFETY: the packets lie in the frames, which are borrowed mutably; the function checks their ends.
+        unsafe { (self.run)(self.packets.as_mut_ptr(), self.packets.len()) };
+        for (frame, packet) in frames.iter_mut().zip(&self.packets) {
+            frame.borrow_mut().fate = match packet.verdict {
+                1 => Fate::Drop,
+                2 => Fate::Pass,
+                3 => Fate::Tx,
+                4 => Fate::Redirect(Port(packet.target)),
+                _ => Fate::Aborted,
+            };
+        }
+    }
+}
+
 impl InPlace for Native {
     fn name(&self) -> &str {
         &self.name
@@ -123,23 +153,7 @@ impl InPlace for Native {
     fn bind_ports(&mut self, _: &Ports) {}
 
     fn run(&mut self, frames: &mut [Frame<'_>], _: &mut Vec<(usize, Output)>) -> Result<(), EngineError> {
-        self.packets.clear();
-        self.packets.extend(frames.iter_mut().map(|frame| {
-            let (time_ns, port) = (frame.time_ns, frame.port.0);
-            let range = frame.bytes_mut().as_mut_ptr_range();
-            NativePacket { data: range.start, end: range.end, time_ns, port, verdict: 0, target: 0 }
-        }));
-        // SAFETY: the packets lie in the frames, which are borrowed mutably; the function checks their ends.
-        unsafe { (self.run)(self.packets.as_mut_ptr(), self.packets.len()) };
-        for (frame, packet) in frames.iter_mut().zip(&self.packets) {
-            frame.fate = match packet.verdict {
-                1 => Fate::Drop,
-                2 => Fate::Pass,
-                3 => Fate::Tx,
-                4 => Fate::Redirect(Port(packet.target)),
-                _ => Fate::Aborted,
-            };
-        }
+        self.run_each(frames);
         Ok(())
     }
 
@@ -153,6 +167,12 @@ impl InPlace for Native {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Forward;
 
+impl Forward {
+    pub(crate) fn forward(frame: &mut Frame<'_>) {
+        frame.fate = Fate::Redirect(Port(3 - frame.port.0.min(2)));
+    }
+}
+
 impl InPlace for Forward {
     fn name(&self) -> &str {
         "forward"
@@ -161,7 +181,7 @@ impl InPlace for Forward {
     fn bind_ports(&mut self, _: &Ports) {}
 
     fn run(&mut self, frames: &mut [Frame<'_>], _: &mut Vec<(usize, Output)>) -> Result<(), EngineError> {
-        frames.iter_mut().for_each(|frame| frame.fate = Fate::Redirect(Port(3 - frame.port.0.min(2))));
+        frames.iter_mut().for_each(Forward::forward);
         Ok(())
     }
 

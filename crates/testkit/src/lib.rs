@@ -10,7 +10,8 @@
 //! - [`markdown`] wraps generated pages.
 //! - [`sources`] finds the sources of functions; [`is_selected`] leaves out those that `FLOWLOOM_FUNCTION` does not
 //!   name.
-//! - [`Clang`] compiles eBPF from C.
+//! - [`Clang`] compiles eBPF from C; [`cargo`] builds and runs other packages and features, for which [`dpdk_version`]
+//!   tells whether DPDK is installed.
 //! - [`require!`] and [`skip`] report why a test did not run.
 //!
 //! ```
@@ -23,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+mod cargo;
 mod clang;
 mod golden;
 mod gtpu;
@@ -35,6 +37,7 @@ pub mod scratch;
 mod sources;
 
 pub use builder::{Extension, PacketBuilder};
+pub use cargo::{cargo, cargo_output, dpdk_version};
 pub use clang::Clang;
 pub use golden::golden;
 pub use gtpu::Gtpu;

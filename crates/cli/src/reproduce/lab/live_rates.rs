@@ -92,13 +92,8 @@ pub(super) fn measure(lab: &mut Lab<'_>) -> Result<Figure, Failure> {
     for engine in engines {
         let ready = forms(lab, engine, &FUNCTIONS)?;
         for &cores in &cores {
-            // In user space, the bare forwarder and the C have one thread.
-            let ready: Vec<&Ready> = ready.iter().filter(|ready| cores == 1 || ready.has_cores()).collect();
             if cores > 1 && engine != LabEngine::Kernel {
-                lab.note(format!(
-                    "{} on {cores} cores: functions alone, whose threads share the CPUs with the sender",
-                    engine.name()
-                ));
+                lab.note(format!("{} on {cores} cores: its threads share the CPUs with the sender", engine.name()));
             }
             let bed = engine.bed(PORTS, cores)?;
             for &size in &sizes {

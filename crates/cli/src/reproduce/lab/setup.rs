@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use flowloom_engine::{InPlace, Port};
 use flowloom_exec::{Description, Interface, KernelEngine, Mode, SweepClock};
 use flowloom_isa::Program;
-use flowloom_lab::{Bed, Forward, LabError, MakeEngine, Native, OpenDevice, Station, Wires, forwarder};
+use flowloom_lab::{Bed, Forward, LabError, MakeEngine, Native, OpenDevice, Peer, Several, Station, Wires, forwarder};
 use flowloom_ports::{AfXdp, AfXdpOptions, Device, PortsError, Raw, RawOptions, Tap};
 use flowloom_session::engines::{CoresOptions, EngineName, EngineOptions};
 use flowloom_session::{FunctionFile, Loaded};
@@ -83,6 +83,16 @@ fn on_cores(file: &FunctionFile, cores: u32) -> Result<Box<dyn InPlace>, LabErro
     let found = Loaded::open(file).and_then(|loaded| load(&loaded));
     let (engine, _) = found.map_err(|error| LabError::Engine(with_causes(&error)))?;
     Ok(Box::new(engine))
+}
+
+/// A peer on a number of cores, each with an instance of its own.
+fn peers<P: Peer + 'static>(cores: u32, make: impl Fn() -> Result<P, LabError>) -> Result<Box<dyn InPlace>, LabError> {
+    if cores == 1 {
+        return Ok(Box::new(make()?));
+    }
+    let others = (1..cores).map(|_| make()).collect::<Result<Vec<P>, LabError>>()?;
+    let several = Several::new(make()?, others).map_err(|error| LabError::Engine(format!("no thread: {error}")))?;
+    Ok(Box::new(several))
 }
 
 /// A form of a forwarder: a bare one, C, or a function.
@@ -196,17 +206,12 @@ impl Ready {
         self.twins.map_or("-", |twins| twins.name)
     }
 
-    /// True if it can run on several cores: in user space, a function whose state is split by its key.
-    pub(super) fn has_cores(&self) -> bool {
-        matches!(self.how, How::Kernel { .. } | How::Code { .. })
-    }
-
     fn engine(&self, cores: u32) -> Result<Box<dyn InPlace>, LabError> {
         match (&self.how, self.twins) {
-            (How::C(path), Some(twins)) => Ok(Box::new(Native::compile(path, &owned(twins.macros))?)),
+            (How::C(path), Some(twins)) => peers(cores, || Native::compile(path, &owned(twins.macros))),
             (How::Code { file, .. }, _) if cores > 1 => on_cores(file, cores),
             (How::Code { program, .. }, _) => Ok(machine_code(&Loaded::of_program(program.clone()))?.0),
-            _ => Ok(Box::new(Forward)),
+            _ => peers(cores, || Ok(Forward)),
         }
     }
 
@@ -221,7 +226,7 @@ impl Ready {
         match &self.how {
             How::Kernel { program, description } => run(&Station::Kernel { program, description }),
             How::Code { sweep, .. } => self.in_user_space(engine, (ports, cores), sweep, run),
-            How::Bare | How::C(_) => self.in_user_space(engine, (ports, 1), &never, run),
+            How::Bare | How::C(_) => self.in_user_space(engine, (ports, cores), &never, run),
         }
     }
 
