@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flowloom_engine::{EngineError, Fate, Frame, InPlace, Output, Port, Ports, Verdict};
 use flowloom_ports::{AfXdp, AfXdpOptions, Device, LoopOptions, PortsError, Raw, RawOptions, Tap};
@@ -160,6 +160,17 @@ fn queues_that_are_added_end_the_run() {
     assert!(matches!(error, PortsError::QueuesChanged { found: 2, expected: 1, .. }), "{error}");
 }
 
+/// Waits until an interface sends: the kernel drops packets until it has seen the carrier, up to a second later.
+fn await_carrier(name: &str) {
+    let start = Instant::now();
+    while !ip(&format!("link show {name}")).expect("shown").contains("state UP") {
+        assert!(start.elapsed() < PATIENCE, "no carrier on {name}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // The queues begin to send a moment after the state is shown.
+    std::thread::sleep(Duration::from_millis(20));
+}
+
 #[test]
 fn a_link_that_was_down_works_again() {
     let wires = require!(Wires::new(2, 1));
@@ -174,6 +185,9 @@ fn a_link_that_was_down_works_again() {
                     wires.here.within(|| ip(&format!("link set {name} down"))).expect("turned off");
                     std::thread::sleep(Duration::from_millis(250));
                     wires.here.within(|| ip(&format!("link set {name} up"))).expect("turned on");
+                    let far = name.replace("near", "far");
+                    wires.here.within(|| await_carrier(name));
+                    wires.there.within(|| await_carrier(&far));
                     exchange(&one, &two, 100..200, 16, swapped);
                     exchange(&two, &one, 100..200, 16, swapped);
                 }
