@@ -13,6 +13,7 @@
 #![deny(unsafe_code)]
 
 mod capture;
+mod core_engine;
 #[allow(unsafe_code, reason = "tasks borrow from the caller's stack")]
 mod crew;
 mod engine;
@@ -27,7 +28,8 @@ mod spread;
 mod tables;
 mod usual;
 
+pub use core_engine::CoreEngine;
 pub use crew::{Crew, Times, processor_time};
-pub use engine::{CoreEngine, Cores, CoresOptions, Counters};
+pub use engine::{Cores, CoresOptions, Counters};
 pub use hash::core_of;
 pub use split::Split;
