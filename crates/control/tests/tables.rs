@@ -167,7 +167,10 @@ stateful hosts {{
 fn cores(loaded: &Loaded, engine: EngineName, cores: usize) -> Box<dyn InPlaceEngine> {
     let options = EngineOptions::default();
     Box::new(
-        engine.load_on_cores(loaded, &options, cores, CoresOptions { is_exact: false, parallel_from: 8 }).unwrap().0,
+        engine
+            .load_on_cores(loaded, &options, cores, CoresOptions { is_exact: false, parallel_from: 8, is_paced: false })
+            .unwrap()
+            .0,
     )
 }
 

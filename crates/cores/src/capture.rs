@@ -20,7 +20,7 @@ use std::sync::{Mutex, PoisonError};
 use flowloom_engine::{Arrival, Draws, PacketError, Tally};
 use flowloom_jit::prefetch;
 
-use crate::engine::{Core, Cores, each};
+use crate::engine::{Core, Cores};
 use crate::spread::Spread;
 
 /// The most packets of a turn, a power of 2: so many that meetings cost little, and cores get equal shares.
@@ -124,7 +124,7 @@ impl Cores {
             let rule = &self.split.spread;
             let turns = self.cores.iter_mut().map(|core| Turn { core, tally: Tally::default(), result: Ok(()) });
             let mut turns: Vec<Turn<'_>> = turns.collect();
-            each(&mut self.crew, is_parallel, &mut turns, |number, Turn { core, tally, result }| {
+            self.crew.each(is_parallel, &mut turns, |number, Turn { core, tally, result }| {
                 let own = core.own.list(number as u8, known, turn.start);
                 core.packets.fetch_add(own.len() as u64, Ordering::Relaxed);
                 *result = core.engine.tally_own(packets, own, draws, tally);

@@ -179,6 +179,17 @@ impl Crew {
     }
 }
 
+impl Crew {
+    /// As [`Crew::run`], or all on the calling thread, one after the other.
+    pub fn each<T: Send>(&mut self, is_parallel: bool, items: &mut [T], task: impl Fn(usize, &mut T) + Sync) {
+        if is_parallel {
+            self.run(items, task);
+        } else {
+            items.iter_mut().enumerate().for_each(|(number, item)| task(number, item));
+        }
+    }
+}
+
 impl Drop for Crew {
     fn drop(&mut self) {
         for (post, thread) in self.posts.iter().zip(&self.threads) {

@@ -28,6 +28,7 @@ use flowloom_vm::is_constant_data;
 use crate::capture::{MOST_CORES, Own};
 use crate::core_engine::CoreEngine;
 use crate::crew::{Crew, Times};
+use crate::pace::Pace;
 use crate::split::{Share, Split};
 use crate::spread::Spread;
 
@@ -52,18 +53,21 @@ pub struct CoresOptions {
     pub is_exact: bool,
     /// The fewest packets that are run by several threads.
     pub parallel_from: usize,
+    /// True if one thread runs batches where several take longer ([`Pace`]); not those of packets that are only
+    /// counted.
+    pub is_paced: bool,
 }
 
 impl Default for CoresOptions {
     fn default() -> CoresOptions {
-        CoresOptions { is_exact: true, parallel_from: PARALLEL_FROM }
+        CoresOptions { is_exact: true, parallel_from: PARALLEL_FROM, is_paced: true }
     }
 }
 
 impl CoresOptions {
     /// Those of interfaces: each core has its share of a full table.
     pub fn live() -> CoresOptions {
-        CoresOptions { is_exact: false, parallel_from: PARALLEL_FROM_LIVE }
+        CoresOptions { is_exact: false, parallel_from: PARALLEL_FROM_LIVE, is_paced: true }
     }
 }
 
@@ -109,6 +113,7 @@ pub struct Cores {
     /// The maps, with the capacities that the function gives them.
     pub(crate) defs: Vec<MapDef>,
     pub(crate) options: CoresOptions,
+    pace: Pace,
     limits: Vec<Limit>,
     /// The state of a core that has run nothing.
     initial: Snapshot,
@@ -149,6 +154,7 @@ impl Cores {
             split,
             defs: Vec::new(),
             options,
+            pace: Pace::default(),
             limits: Vec::new(),
             initial: Snapshot::default(),
             base: Snapshot::default(),
@@ -217,6 +223,11 @@ impl Cores {
         self.joined.as_deref()
     }
 
+    /// The batches that were run by several threads where one may do so ([`CoresOptions::is_paced`]).
+    pub fn threaded_batches(&self) -> u64 {
+        self.pace.threaded()
+    }
+
     /// Measures processor times from now on ([`Crew::measure`]).
     pub fn measure(&mut self, is_measured: bool) {
         self.crew.measure(is_measured);
@@ -275,6 +286,17 @@ impl Cores {
         self.split.spread.core(packet.bytes, packet.port, cores, &mut self.cores[0].values)
     }
 
+    /// Runs a batch of this number of packets; `task` gets true if it is to use several threads.
+    fn paced<T>(&mut self, packets: usize, task: impl FnOnce(&mut Cores, bool) -> T) -> T {
+        if packets < self.options.parallel_from || !self.options.is_paced {
+            return task(self, packets >= self.options.parallel_from);
+        }
+        let mut pace = std::mem::take(&mut self.pace);
+        let result = pace.run(packets, |is_parallel| task(self, is_parallel));
+        self.pace = pace;
+        result
+    }
+
     /// Runs the frames of a part, whose first has this number in its batch.
     fn run_part(
         &mut self,
@@ -291,7 +313,17 @@ impl Cores {
             extra.extend(own.into_iter().map(|(number, output)| (first + number, output)));
             return result;
         }
-        let is_parallel = frames.len() >= self.options.parallel_from;
+        self.paced(frames.len(), |cores, is_parallel| cores.run_spread(frames, first, extra, is_parallel))
+    }
+
+    /// Runs the frames of a part, each on its core.
+    fn run_spread(
+        &mut self,
+        frames: &mut [Frame<'_>],
+        first: usize,
+        extra: &mut Vec<(usize, Output)>,
+        is_parallel: bool,
+    ) -> Result<(), EngineError> {
         let cores = self.cores.len();
         let spread = &self.split.spread;
         let numbers = Numbers { base: frames.as_ptr().addr(), first };
@@ -299,7 +331,7 @@ impl Cores {
         let len = frames.len().div_ceil(if is_parallel { cores } else { 1 });
         let parts = frames.chunks_mut(len.max(1)).zip(&mut self.cores);
         let mut parts: Vec<_> = parts.map(|(frames, core)| (frames, &mut core.values, Vec::new())).collect();
-        each(&mut self.crew, is_parallel, &mut parts, |_, (frames, values, found)| {
+        self.crew.each(is_parallel, &mut parts, |_, (frames, values, found)| {
             *found = spread_frames(spread, std::mem::take(frames), cores, values);
         });
         let found: Vec<Vec<Vec<&mut Frame<'_>>>> = parts.into_iter().map(|(.., found)| found).collect();
@@ -320,7 +352,7 @@ impl Cores {
                 turn.own.push(own);
             }
         }
-        each(&mut self.crew, is_parallel, &mut items, |_, turn| turn.run());
+        self.crew.each(is_parallel, &mut items, |_, turn| turn.run());
         let begin = extra.len();
         let (mut result, mut events) = (Ok(()), Vec::new());
         for turn in items {
@@ -411,15 +443,6 @@ fn spread_frames<'f, 'b>(
 
 /// Outcomes by the numbers of their packets.
 type Numbered = Vec<(usize, Result<Outcome, EngineError>)>;
-
-/// Runs a task on each item: all at once, or one after the other.
-pub(crate) fn each<T: Send>(crew: &mut Crew, is_parallel: bool, items: &mut [T], task: impl Fn(usize, &mut T) + Sync) {
-    if is_parallel {
-        crew.run(items, task);
-    } else {
-        items.iter_mut().enumerate().for_each(|(number, item)| task(number, item));
-    }
-}
 
 impl InPlace for Cores {
     fn name(&self) -> &str {
@@ -555,7 +578,16 @@ impl Cores {
     /// Runs announced packets, and keeps their outcomes.
     fn announce_part(&mut self, packets: &[(Packet<'_>, Choices)]) -> Result<(), EngineError> {
         self.keep_room(packets.len())?;
-        let is_parallel = packets.len() >= self.options.parallel_from && self.joined.is_none();
+        if self.joined.is_some() {
+            self.announce_spread(packets, false);
+        } else {
+            self.paced(packets.len(), |cores, is_parallel| cores.announce_spread(packets, is_parallel));
+        }
+        Ok(())
+    }
+
+    /// Runs announced packets, each on its core.
+    fn announce_spread(&mut self, packets: &[(Packet<'_>, Choices)], is_parallel: bool) {
         let count = self.active().len();
         let rule = &self.split.spread;
         let mut spread = std::mem::take(&mut self.spread);
@@ -566,7 +598,7 @@ impl Cores {
             let parts = packets.chunks(len).zip(spread.chunks_mut(len)).zip(&mut self.cores);
             let mut items: Vec<_> =
                 parts.map(|((packets, spread), core)| (packets, spread, &mut core.values)).collect();
-            each(&mut self.crew, is_parallel, &mut items, |_, (packets, spread, values)| {
+            self.crew.each(is_parallel, &mut items, |_, (packets, spread, values)| {
                 for ((packet, _), core) in packets.iter().zip(spread.iter_mut()) {
                     *core = rule.core(packet.bytes, packet.port, count, values) as u32;
                 }
@@ -575,7 +607,7 @@ impl Cores {
         let cores = self.cores[..count].iter_mut();
         let mut items: Vec<(&mut Core, Numbered)> = cores.map(|core| (core, Vec::new())).collect();
         let all = &spread;
-        each(&mut self.crew, is_parallel, &mut items, |number, (core, outcomes)| {
+        self.crew.each(is_parallel, &mut items, |number, (core, outcomes)| {
             core.run_announced(number as u32, all, packets, outcomes);
         });
         let mut found: Numbered = items.into_iter().flat_map(|(_, outcomes)| outcomes).collect();
@@ -585,7 +617,6 @@ impl Cores {
         let failed = found.iter().position(|(_, outcome)| outcome.is_err());
         found.truncate(failed.map_or(found.len(), |at| at + 1));
         self.outcomes.extend(found.into_iter().map(|(_, outcome)| outcome));
-        Ok(())
     }
 }
 

@@ -9,7 +9,7 @@
 //! The results are those of one core: packets that share state go to one core in their order, and values that packets
 //! only add to are kept by core and summed when they are read. A function for which that does not hold runs on one
 //! core, and [`Split`] says why. So does any function from the moment on when a table that is split may be full: full
-//! is a property of the whole table.
+//! is a property of the whole table. Where threads would take longer, one runs the packets of all cores ([`Pace`]).
 #![deny(unsafe_code)]
 
 mod capture;
@@ -21,6 +21,7 @@ mod function;
 mod hash;
 mod merge;
 mod object;
+mod pace;
 mod range;
 mod slice;
 mod split;
@@ -32,4 +33,5 @@ pub use core_engine::CoreEngine;
 pub use crew::{Crew, Times, processor_time};
 pub use engine::{Cores, CoresOptions, Counters};
 pub use hash::core_of;
+pub use pace::Pace;
 pub use split::Split;

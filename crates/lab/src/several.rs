@@ -5,7 +5,7 @@
 //! symmetric receive hash. Threads, and how a hash chooses a core, are those of the function on several cores
 //! ([`flowloom_cores`]).
 
-use flowloom_cores::{CoresOptions, Crew, core_of};
+use flowloom_cores::{CoresOptions, Crew, Pace, core_of};
 use flowloom_engine::{EngineError, Frame, InPlace, Output, Ports};
 
 use crate::native::{Forward, Native};
@@ -36,6 +36,7 @@ impl Peer for Forward {
 pub struct Several<P> {
     peers: Vec<P>,
     crew: Crew,
+    pace: Pace,
 }
 
 /// The core of a packet. Packets that are too short for ports go to the first one.
@@ -54,7 +55,7 @@ impl<P: Peer> Several<P> {
     /// The system gives no thread.
     pub fn new(first: P, others: Vec<P>) -> std::io::Result<Several<P>> {
         let crew = Crew::new(1 + others.len())?;
-        Ok(Several { peers: std::iter::once(first).chain(others).collect(), crew })
+        Ok(Several { peers: std::iter::once(first).chain(others).collect(), crew, pace: Pace::default() })
     }
 }
 
@@ -68,17 +69,21 @@ impl<P: Peer> InPlace for Several<P> {
     }
 
     fn run(&mut self, frames: &mut [Frame<'_>], _: &mut Vec<(usize, Output)>) -> Result<(), EngineError> {
-        let (cores, is_parallel) = (self.peers.len(), frames.len() >= CoresOptions::live().parallel_from);
-        let mut parts: Vec<(&mut P, Vec<&mut Frame<'_>>)> =
-            self.peers.iter_mut().map(|peer| (peer, Vec::new())).collect();
-        for frame in frames {
-            let core = core_of_packet(frame.bytes(), cores);
-            parts[core].1.push(frame);
-        }
-        if is_parallel {
-            self.crew.run(&mut parts, |_, (peer, frames)| peer.run_each(frames));
+        let Several { peers, crew, pace } = self;
+        let (cores, packets) = (peers.len(), frames.len());
+        let run = |is_parallel| {
+            let mut parts: Vec<(&mut P, Vec<&mut Frame<'_>>)> =
+                peers.iter_mut().map(|peer| (peer, Vec::new())).collect();
+            for frame in frames {
+                let core = core_of_packet(frame.bytes(), cores);
+                parts[core].1.push(frame);
+            }
+            crew.each(is_parallel, &mut parts, |_, (peer, frames)| peer.run_each(frames));
+        };
+        if packets >= CoresOptions::live().parallel_from {
+            pace.run(packets, run)
         } else {
-            parts.iter_mut().for_each(|(peer, frames)| peer.run_each(frames));
+            run(false)
         }
         Ok(())
     }
@@ -162,8 +167,8 @@ mod tests {
     fn packets_have_the_fates_and_the_order_that_one_instance_gives() {
         let mut several = Several::new(Counting::default(), vec![Counting::default(), Counting::default()]).unwrap();
         let mut expected: BTreeMap<u64, u32> = BTreeMap::new();
-        // With one thread and with three.
-        for (batch, count) in [31, 64, 200, 5].into_iter().enumerate() {
+        // With one thread and, after some batches, with three.
+        for (batch, count) in [31, 64, 200, 5].into_iter().cycle().take(100).enumerate() {
             let flows: Vec<u64> = (0..count).map(|number| (number * 7 + batch as u64) % 11).collect();
             let mut buffers: Vec<Vec<u8>> = flows.iter().map(|flow| packet(*flow, false)).collect();
             let mut frames: Vec<Frame<'_>> = Vec::new();
@@ -179,6 +184,7 @@ mod tests {
             }
         }
         assert!(several.peers.iter().all(|peer| !peer.0.is_empty()));
+        assert!((1..50).contains(&several.pace.threaded()), "{:?}", several.pace);
         several.sweep(0).unwrap();
         assert!(several.peers.iter().all(|peer| peer.0.is_empty()));
     }

@@ -15,7 +15,7 @@ use crate::repository;
 use crate::stream::top;
 
 /// All run on threads of their own, however few packets there are.
-const THREADED: CoresOptions = CoresOptions { is_exact: true, parallel_from: 2 };
+const THREADED: CoresOptions = CoresOptions { is_exact: true, parallel_from: 2, is_paced: false };
 
 fn opened(path: &str) -> Loaded {
     repository::open(&top().join(path))
@@ -140,10 +140,8 @@ fn frames_are_changed_in_place_in_their_order() {
     for path in ["functions/big_flow/big_flow.efsm", "functions/ebpf/simple_firewall/simple_firewall.bpf.c"] {
         let loaded = opened(path);
         let options = EngineOptions { counters: true, ..EngineOptions::default() };
-        let mut one = EngineName::JIT.load_in_place(&loaded, &options).unwrap().engine;
-        let mut several = on_cores(&loaded, &options, 2);
         let arrivals = packets(15, 50, 5000);
-        let ran = |engine: &mut dyn InPlace| {
+        let ran = |engine: &mut dyn InPlace, batch: usize| {
             let mut buffers: Vec<Vec<u8>> =
                 arrivals.iter().map(|arrival| [&[0; HEADROOM_BYTES][..], &arrival.bytes, &[0; 64]].concat()).collect();
             let mut frames: Vec<Frame<'_>> = buffers
@@ -155,14 +153,50 @@ fn frames_are_changed_in_place_in_their_order() {
                 })
                 .collect();
             let mut extra = Vec::new();
-            engine.run(&mut frames, &mut extra).unwrap();
+            for frames in frames.chunks_mut(batch) {
+                engine.run(frames, &mut extra).unwrap();
+            }
             let found = |frame: &Frame<'_>| (frame.fate, frame.bytes().to_vec());
             (frames.iter().map(found).collect::<Vec<_>>(), extra)
         };
-        let expected = ran(&mut *one);
-        assert_eq!(ran(&mut several), expected, "{path}");
-        assert_eq!(several.snapshot().unwrap(), one.datapath().snapshot().unwrap(), "{path}");
+        // All at once; in batches of interfaces, so many that some run on several threads and some on one.
+        for (how, batch) in [(THREADED, arrivals.len()), (CoresOptions::live(), 64)] {
+            let mut one = EngineName::JIT.load_in_place(&loaded, &options).unwrap().engine;
+            let mut several = EngineName::JIT.load_on_cores(&loaded, &options, 2, how).unwrap().0;
+            let expected = ran(&mut *one, batch);
+            assert_eq!(ran(&mut several, batch), expected, "{path}, {how:?}");
+            assert_eq!(several.snapshot().unwrap(), one.datapath().snapshot().unwrap(), "{path}, {how:?}");
+            assert!(several.packets().iter().all(|packets| *packets > 1000), "{path}, {how:?}");
+            // 78 batches are paced: some run on one thread, and some on two.
+            let threaded = several.threaded_batches();
+            assert_eq!((1..78).contains(&threaded), how.is_paced, "{path}, {how:?}: {threaded}");
+        }
     }
+}
+
+#[test]
+fn announced_packets_leave_as_on_one_core_on_one_thread_and_on_two() {
+    let loaded = opened("functions/ebpf/simple_firewall/simple_firewall.bpf.c");
+    let options = EngineOptions::default();
+    let mut one = EngineName::JIT.load(&loaded, &options).unwrap().engine;
+    let mut several = EngineName::JIT.load_on_cores(&loaded, &options, 2, CoresOptions::default()).unwrap().0;
+    let seed = 18;
+    let arrivals = packets(seed, 50, 40 * 128);
+    for (batch, arrivals) in arrivals.chunks(128).enumerate() {
+        let choice = |arrival: &Arrival| flowloom_engine::Choices::seeded(arrival.time_ns, 0, 0);
+        let batch_packets: Vec<_> = arrivals.iter().map(|arrival| (arrival.packet(), choice(arrival))).collect();
+        several.announce(&batch_packets).unwrap();
+        for (packet, choices) in &batch_packets {
+            let expected = one.process(packet, choices).unwrap();
+            assert_eq!(
+                Datapath::process(&mut several, packet, choices).unwrap(),
+                expected,
+                "batch {batch}, seed {seed}"
+            );
+        }
+    }
+    assert_eq!(several.snapshot().unwrap(), one.snapshot().unwrap(), "seed {seed}");
+    assert!((1..40).contains(&several.threaded_batches()), "{}", several.threaded_batches());
 }
 
 /// What packets count, in calls of different lengths, and the state after them.

@@ -31,7 +31,7 @@ pub(super) fn load(
             why_one = Some(format!("--workers {workers}: target `{}` runs on one core", name.as_str()));
         } else {
             // Short traces, too, are run by several threads.
-            let how = CoresOptions { parallel_from: 1, ..CoresOptions::default() };
+            let how = CoresOptions { parallel_from: 1, is_paced: false, ..CoresOptions::default() };
             match name.load_on_cores(loaded, options, workers as usize, how) {
                 Ok((cores, notes)) => {
                     let started = Started { engine: Box::new(cores), notes };

@@ -74,7 +74,7 @@ pub fn on_cores(program: &Program, split: Split) -> Engine {
         let jit = Jit::new(Arc::new(program.clone()), &proof).map_err(|e| e.to_string())?;
         Ok(Box::new(jit.with_cached_bytes(0)))
     };
-    let options = CoresOptions { parallel_from: 2, ..CoresOptions::default() };
+    let options = CoresOptions { parallel_from: 2, is_paced: false, ..CoresOptions::default() };
     Ok(Box::new(Cores::new(vec![jit()?, jit()?], split, options).map_err(|e| e.to_string())?))
 }
 

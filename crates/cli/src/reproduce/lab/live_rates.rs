@@ -93,7 +93,10 @@ pub(super) fn measure(lab: &mut Lab<'_>) -> Result<Figure, Failure> {
         let ready = forms(lab, engine, &FUNCTIONS)?;
         for &cores in &cores {
             if cores > 1 && engine != LabEngine::Kernel {
-                lab.note(format!("{} on {cores} cores: its threads share the CPUs with the sender", engine.name()));
+                lab.note(format!(
+                    "{} on {cores} cores: threads share CPUs with the sender; one runs all packets where it is faster",
+                    engine.name()
+                ));
             }
             let bed = engine.bed(PORTS, cores)?;
             for &size in &sizes {
