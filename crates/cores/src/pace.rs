@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 const TRIAL: u32 = 16;
 /// The first batches of a way in a trial do not count: its thread may sleep, and its lines are in the other cache.
 const COLD: u32 = 4;
-/// The longest term: so many batches, or so long.
+/// A term ends after this number of batches, or after this time.
 const TERM: u32 = 4096;
 const TERM_TIME: Duration = Duration::from_secs(1);
 
@@ -46,7 +46,7 @@ enum Phase {
     Own,
     /// The other way is timed; the least time of the way in use.
     Other { own_ps: u64 },
-    /// Batches run the faster way; since the first one.
+    /// Batches run the faster way, since the time of the first one.
     Term(Option<Instant>),
 }
 
@@ -58,7 +58,7 @@ pub struct Pace {
     phase: Phase,
     /// The batches that the phase has had.
     batches: u32,
-    /// The least time a packet of the phase, in picoseconds: other processes make batches longer only.
+    /// The least time a packet of the phase, in picoseconds: other processes only make batches longer.
     least_ps: u64,
     threaded: u64,
 }
@@ -158,7 +158,7 @@ mod tests {
     fn the_least_time_counts_and_the_first_ones_do_not() {
         let mut pace = Pace::default();
         ways(&mut pace, TRIAL, [0, 1900]);
-        // A figure of cold caches would be lower here.
+        // Were these counted, threads would win.
         ways(&mut pace, COLD, [1, 0]);
         ways(&mut pace, 3, [90_000, 0]);
         ways(&mut pace, 1, [1850, 0]);
