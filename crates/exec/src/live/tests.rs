@@ -218,7 +218,6 @@ fn counted(found: &Snapshot) -> u64 {
 
 #[test]
 fn packets_of_both_programs_lock_contexts_by_the_same_cells() {
-    const REPEAT: u32 = 50;
     require!(on_wires(|| {
         let interfaces = [Interface::find(1, "near1").expect("an interface")];
         let (old, new) = (counting(""), counting(BEFORE));
@@ -239,8 +238,10 @@ fn packets_of_both_programs_lock_contexts_by_the_same_cells() {
                         let _pinned = Pinned::to(cpu as u32).expect("a CPU");
                         let (packet, mut runs) = (packet(), 0);
                         while Instant::now() < until {
-                            program.test_run(&packet, &mut [], REPEAT).expect("runs");
-                            runs += u64::from(REPEAT);
+                            // One at a time: for more, the kernel makes the program that of its dispatcher first, which
+                            // waits until no other program runs (`bpf_prog_change_xdp`).
+                            program.test_run(&packet, &mut [], 1).expect("runs");
+                            runs += 1;
                         }
                         runs
                     })
@@ -253,7 +254,8 @@ fn packets_of_both_programs_lock_contexts_by_the_same_cells() {
         let [passed, aborted] = [Verdict::Pass, Verdict::Aborted].map(|verdict| verdicts[verdict.number() as usize]);
         // A packet waits in vain for a CPU that the host stops for long while a packet there has the lock.
         assert_eq!((found.maps["hosts"].len(), counted(&found), passed + aborted), (1, passed, runs));
-        assert!(aborted * 100 < runs, "{passed} of {runs} packets passed, {aborted} were aborted");
+        // A wait in vain is 250 ms long, or eight million rounds where the kernel counts them: there is time for few.
+        assert!(aborted <= 30, "{passed} of {runs} packets passed, {aborted} were aborted");
         // While a packet of the old program would hold the lock of the context, those of the new one wait in vain.
         let place = LockPlace::of(&old, kept[0].1).expect("locks");
         let mut cells = old.maps[place.map].initial.clone().expect("data");
