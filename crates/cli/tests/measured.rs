@@ -84,7 +84,7 @@ fn forwarding_rates_have_bare_c_and_function() {
         let forms: Vec<&str> = bars.iter().map(|bar| bar["form"].as_str().unwrap()).collect();
         assert_eq!(forms, ["bare", "C", "function", "C", "function"], "{figure}");
         bars.iter().for_each(|bar| assert!(positive(&bar["mpps"]["median"]) > 0.0 && bar["cores"] == 2));
-        let says_shared = figure.to_string().contains("raw on 2 cores: its threads share the CPUs with the sender");
+        let says_shared = figure.to_string().contains("raw on 2 cores: threads share CPUs with the sender");
         assert_eq!(says_shared, engine == "raw", "{figure}");
     }
 }
