@@ -69,8 +69,7 @@ impl CoreEngine for Jit {
         draws: Draws,
         tally: &mut Tally,
     ) -> Result<(), PacketError> {
-        let pick = |at: usize| (own[at] as usize, &packets[own[at] as usize]);
-        self.run_copies(own.len(), pick, draws, tally)
+        self.run_copies(packets, Some(own), draws, tally)
     }
 
     fn datapath(&mut self) -> &mut dyn Datapath {

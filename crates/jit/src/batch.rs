@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use flowloom_engine::{
-    Choices, EngineError, Event, Fate, Frame, HEADROOM_BYTES, InPlace, Outcome, Outcomes, Output, Packet, Port, Ports,
+    Choices, EngineError, Event, Fate, Frame, HEADROOM_BYTES, InPlace, Outcome, Outcomes, Output, Packet, Ports,
     Verdict,
 };
 use flowloom_flowtable::{FlowTable, Probe, prefetch_entries, prefetch_homes, prefetch_to_write};
@@ -27,7 +27,7 @@ use flowloom_vm::{Destination, Run, SweepPlace};
 
 use crate::compiled::Function;
 use crate::engine::{Jit, NAME, TAILROOM_BYTES, enter, failed, fault, reset};
-use crate::packets::{Frames, Packets, view_of};
+use crate::packets::{Frames, Packets, quick_fate, view_of};
 use crate::pipeline::{ENDED, LEAD, PLAIN, REASON_BITS, RECORDS};
 use crate::runtime::{Running, last_redirect};
 use crate::space::Native;
@@ -184,8 +184,8 @@ impl Ahead {
         // A later wave without the one before would wait for its lines.
         let ready = self.waves.iter().take_while(|wave| wave.paused == 0).count();
         let (has_pipeline, is_cached) = (may_pipeline && self.pipeline.is_some(), table_bytes < self.cached_bytes);
-        // In the pipeline, one key costs less than what it saves where tables are cached too: the code need not wait for
-        // the hash and for the second level. A second key does not.
+        // In the pipeline, one key costs less than what it saves where tables are cached too: the code need not wait
+        // for the hash and for the second level. A second key does not.
         let most = match (has_pipeline, is_cached) {
             (true, false) if self.announces_second => 1,
             (_, false) => ready,
@@ -406,8 +406,8 @@ impl Jit {
         result
     }
 
-    /// Runs packets; `choose` sets the choices of a packet by its number and arrival time. `may_pipeline` tells that they
-    /// are the time alone.
+    /// Runs packets; `choose` sets the choices of a packet by its number and arrival time. `may_pipeline` tells that
+    /// they are the time alone.
     #[inline]
     pub(crate) fn run_batch<'b, P: Packets<'b>>(
         &mut self,
@@ -483,7 +483,7 @@ impl Batch<'_, '_, '_> {
         let state = self.running.run.memory.state();
         for first in (0..packets.count()).step_by(BATCH) {
             let part = BATCH.min(packets.count() - first);
-            let views = packets.views(first..first + part, views);
+            let (views, feed) = packets.views(first..first + part, wave.is_some(), views);
             if let Some((records, found)) = &mut wave {
                 records.forget();
                 // But for those that turn out to have none.
@@ -498,10 +498,11 @@ impl Batch<'_, '_, '_> {
             while ended < part {
                 let records_at = wave.as_mut().map_or(0, |(records, _)| records.of(0) as u64);
                 let (views_at, count) = (views as u64, part as u64);
-                // SAFETY: the state is that of this engine; the code was compiled for its maps from a proved program. It
-                // reads and writes views of this many packets, which are within their buffers, and the records. The
-                // environment lives until the code returns.
-                let returned = unsafe { code(state, views_at, iteration, count, records_at, 0) };
+                // SAFETY: the state is that of this engine; the code was compiled for its maps from a proved program.
+                // It reads and writes views of this many packets, which are within their buffers, and the records. With a
+                // feed it also writes as many spare views as the feed allows, and reads its packets, which outlive the
+                // batch. The environment lives until the code returns.
+                let returned = unsafe { code(state, views_at, iteration, count, records_at, feed as u64) };
                 iteration = returned >> REASON_BITS;
                 let (last, reason) = match returned & ((1 << REASON_BITS) - 1) {
                     ENDED => (part, ENDED),
@@ -510,12 +511,20 @@ impl Batch<'_, '_, '_> {
                 };
                 // The last packet's, not that of the packets before it.
                 let redirect_by_helper = self.running.run.redirect.take();
-                for number in ended..last {
-                    // SAFETY: the packet has a view, which the code has left.
-                    let View { r0, redirect, .. } = unsafe { *views.add(number) };
-                    self.end_quiet(first + number, packets, r0, redirect);
+                while ended < last {
+                    // SAFETY: the packets have views, which the code has left, and which are not written meanwhile.
+                    let quiet = unsafe { std::slice::from_raw_parts(views.add(ended), last - ended) };
+                    let mut count = packets.end_quick(first + ended, quiet, self.running.run.ports);
+                    if ended + count < last {
+                        // SAFETY: as above.
+                        let View { r0, redirect, .. } = unsafe { *views.add(ended + count) };
+                        self.decide(first + ended + count, packets.frame(first + ended + count), r0, redirect);
+                        packets.end_frame(first + ended + count);
+                        count += 1;
+                    }
+                    ended += count;
+                    self.ended(first + ended, count);
                 }
-                ended = last;
                 if reason == ENDED {
                     continue;
                 }
@@ -558,8 +567,8 @@ impl Batch<'_, '_, '_> {
         } else {
             run.memory.show(frame.bytes(), frame.port.0);
         }
-        // SAFETY: the state is that of this engine; the code was compiled for its maps from a proved program, which runs
-        // on a packet within its buffer. The environment lives until the code returns. The record is that of this
+        // SAFETY: the state is that of this engine; the code was compiled for its maps from a proved program, which
+        // runs on a packet within its buffer. The environment lives until the code returns. The record is that of this
         // packet.
         let (r0, redirect) = unsafe {
             ((*state).now_ns, (*state).cpu) = (run.choices.now_ns, run.choices.cpu);
@@ -608,20 +617,13 @@ impl Batch<'_, '_, '_> {
         Ok(())
     }
 
-    /// The end of a packet in the pipeline that called no helper.
+    /// Notes that the first `ran` packets have run, the last `count` of them without records for user space.
     #[inline]
-    fn end_quiet<'b>(&mut self, number: usize, packets: &mut impl Packets<'b>, r0: u64, redirect: i64) {
-        match quick_fate(self.running.run.ports, r0, redirect) {
-            Some(fate) => packets.end(number, fate),
-            None => {
-                self.decide(number, packets.frame(number), r0, redirect);
-                packets.end_frame(number);
-            }
-        }
+    fn ended(&mut self, ran: usize, count: usize) {
         if let Some(events) = &mut self.sinks.events {
-            events.push(Vec::new());
+            events.resize(events.len() + count, Vec::new());
         }
-        self.sinks.ran = number + 1;
+        self.sinks.ran = ran;
     }
 
     /// Sets the fate of a packet.
@@ -636,24 +638,6 @@ impl Batch<'_, '_, '_> {
         });
     }
 }
-
-/// The fate of a packet that needs no environment.
-#[inline(always)]
-fn quick_fate(ports: &Ports, r0: u64, redirect: i64) -> Option<Fate> {
-    match (r0 as u32, u32::try_from(redirect)) {
-        (DROP, _) => Some(Fate::Drop),
-        (PASS, _) => Some(Fate::Pass),
-        (TX, _) => Some(Fate::Tx),
-        (REDIRECT, Ok(port)) if ports.is_bound(Port(port)) => Some(Fate::Redirect(Port(port))),
-        _ => None,
-    }
-}
-
-/// The numbers of verdicts whose fates need no environment.
-const DROP: u32 = 1;
-const PASS: u32 = 2;
-const TX: u32 = 3;
-const REDIRECT: u32 = 4;
 
 /// The fate of a packet; its copies are added to the outputs.
 fn fate(

@@ -6,17 +6,20 @@
 //!                       └─► copies ──► views ──┘                             others
 //! ```
 //!
+//! The pipeline makes the views of packets that are not copied itself ([`crate::feed`]).
+//!
 //! Several engines read one capture at once. All that a packet writes belongs to its engine, so that no line of the
 //! cache goes from core to core. Copies are made in memory that is used again and stays in the cache.
 
 use std::ops::Range;
 
-use flowloom_engine::{Arrival, Choices, Draws, Fate, Frame, PacketError, Port, Tally};
+use flowloom_engine::{Arrival, Choices, Draws, Frame, PacketError, Port, Ports, Tally};
 use flowloom_flowtable::prefetch;
 
 use crate::batch::{BATCH, Sinks};
 use crate::engine::Jit;
-use crate::packets::Packets;
+use crate::feed::{FEED_AHEAD, Feed};
+use crate::packets::{DROP, PASS, Packets, TX, Views, quick_fate};
 use crate::pipeline::SPARE_VIEWS;
 use crate::state::View;
 
@@ -43,11 +46,16 @@ impl Room {
 }
 
 /// The packets of a batch.
-struct Counted<'b, 't> {
+struct Counted<'b, 't, P> {
     /// Those of the packets, and [`SPARE_VIEWS`]. Machine code writes them too, so all accesses are by this address.
     views: *mut View,
-    /// The number of packets.
+    /// The number of packets, and of the first views that have been made.
     count: usize,
+    made: usize,
+    feed: &'t Feed<'b>,
+    /// The packets from the first one of the batch on, and their number, which may be greater than that of the batch.
+    pick: P,
+    left: usize,
     tally: &'t mut Tally,
     /// The bytes before and after a copy.
     around: (usize, usize),
@@ -73,13 +81,13 @@ fn copy(from: &[u8], to: &mut [u8]) {
     }
 }
 
-impl<'b> Counted<'b, '_> {
+impl<'b, P: Fn(usize) -> &'b Arrival<'b>> Counted<'b, '_, P> {
     /// A frame on the copy of a view.
     fn frame_of(view: &View) -> Frame<'b> {
         let (start, end) = ((view.data - view.buffer) as usize, (view.data_end - view.buffer) as usize);
         let bytes = (view.buffer_end - view.buffer) as usize;
-        // SAFETY: the view is that of a copy, whose memory is kept while the frame is, and is otherwise used by the machine
-        // code alone.
+        // SAFETY: the view is that of a copy, whose memory is kept while the frame is, and is otherwise used by the
+        // machine code alone.
         let buffer = unsafe { std::slice::from_raw_parts_mut(view.buffer as *mut u8, bytes) };
         Frame::new(buffer, start, end, Port(view.ingress), view.now_ns)
     }
@@ -90,6 +98,25 @@ impl<'b> Counted<'b, '_> {
         assert!(packet < self.count, "packet {packet} of {}", self.count);
         // SAFETY: there are as many views, and no machine code runs.
         unsafe { *self.views.add(packet) }
+    }
+
+    /// Makes the views of the packets before this one.
+    #[inline]
+    fn make(&mut self, end: usize, prefetches: bool) {
+        for number in self.made..end {
+            if prefetches {
+                // The processor finds the descriptors by itself: they lie one after the other.
+                prefetch((self.pick)((number + AHEAD).min(self.left - 1)).bytes.as_ptr());
+            }
+            let Arrival { bytes, now_ns, port } = *(self.pick)(number);
+            let bytes = bytes.as_ptr_range();
+            let (data, data_end) = (bytes.start as u64, bytes.end as u64);
+            // SAFETY: there are as many views, and no machine code runs.
+            unsafe {
+                *self.views.add(number) = View { data, data_end, now_ns, ingress: port.0, ..View::default() };
+            }
+        }
+        self.made = self.made.max(end);
     }
 
     /// Copies packets, and makes their views those of the copies.
@@ -124,7 +151,7 @@ fn placed(buffer: &mut [u8], headroom: usize, bytes: &[u8], now_ns: u64, ingress
     View { data, data_end: data + bytes.len() as u64, now_ns, ingress, buffer, buffer_end, ..View::default() }
 }
 
-impl<'b> Packets<'b> for Counted<'b, '_> {
+impl<'b, P: Fn(usize) -> &'b Arrival<'b>> Packets<'b> for Counted<'b, '_, P> {
     type Frame = Frame<'b>;
 
     fn count(&self) -> usize {
@@ -132,12 +159,19 @@ impl<'b> Packets<'b> for Counted<'b, '_> {
     }
 
     #[inline]
-    fn views(&mut self, packets: Range<usize>, _: &mut Vec<View>) -> *mut View {
-        debug_assert!(packets.end <= self.count);
-        self.views.wrapping_add(packets.start)
+    fn views(&mut self, packets: Range<usize>, can_be_fed: bool, _: &mut Vec<View>) -> Views<'b> {
+        assert!(packets == (0..self.count), "{packets:?} of {}", self.count);
+        if can_be_fed && !self.is_copied && Feed::is_readable() {
+            // Their bytes were prefetched by the feed of the batch before.
+            self.make(FEED_AHEAD.min(self.count), false);
+            return (self.views, self.feed);
+        }
+        self.make(self.count, true);
+        (self.views, std::ptr::null())
     }
 
     fn frames(&mut self) -> &mut [Frame<'b>] {
+        self.make(self.count, true);
         if !self.is_copied {
             self.copy(0..self.count);
             self.is_copied = true;
@@ -161,81 +195,121 @@ impl<'b> Packets<'b> for Counted<'b, '_> {
     }
 
     #[inline]
-    fn end(&mut self, packet: usize, fate: Fate) {
-        let View { data, data_end, .. } = self.view(packet);
-        self.tally.count_fate(fate, data_end - data);
+    fn end_quick(&mut self, _: usize, views: &[View], ports: &Ports) -> usize {
+        // The usual fates are counted in registers: a packet would wait for the count of the one before to be stored.
+        let (mut passed, mut sent, mut bytes, mut others) = (0, 0, 0, 0);
+        let mut ended = 0;
+        for view in views {
+            let len_bytes = view.data_end - view.data;
+            let verdict = view.r0 as u32;
+            if matches!(verdict, DROP | PASS | TX) {
+                passed += u64::from(verdict == PASS);
+                sent += u64::from(verdict == TX);
+                bytes += if verdict == DROP { 0 } else { len_bytes };
+            } else if let Some(fate) = quick_fate(ports, view.r0, view.redirect) {
+                self.tally.count_fate(fate, len_bytes);
+                others += 1;
+            } else {
+                break;
+            }
+            ended += 1;
+        }
+        let mut verdicts = [0; 5];
+        verdicts[PASS as usize] = passed;
+        verdicts[TX as usize] = sent;
+        verdicts[DROP as usize] = ended as u64 - others - passed - sent;
+        self.tally.merge(&Tally { verdicts, outputs: passed + sent, output_bytes: bytes, events: 0 });
+        ended
     }
 }
 
 impl Jit {
-    /// Runs `count` packets, `pick(0)` to `pick(count - 1)`: each with its number, by which its random values are
+    /// Runs packets of a capture, all or those with these numbers: each with its number, by which its random values are
     /// drawn. Counts what becomes of them.
     ///
     /// # Errors
-    /// Those of [`flowloom_engine::Datapath::tally`], with the number that `pick` gave to the packet.
-    pub fn run_copies<'a>(
+    /// Those of [`flowloom_engine::Datapath::tally`], with the number of the packet.
+    ///
+    /// # Panics
+    /// There is no packet with one of the numbers.
+    pub fn run_copies(
         &mut self,
-        count: usize,
-        pick: impl Fn(usize) -> (usize, &'a Arrival<'a>),
+        packets: &[Arrival<'_>],
+        numbers: Option<&[u32]>,
         draws: Draws,
         tally: &mut Tally,
     ) -> Result<(), PacketError> {
+        let count = numbers.map_or(packets.len(), <[u32]>::len);
+        let greatest = numbers.and_then(|numbers| numbers.iter().max());
+        if let Some(greatest) = greatest {
+            assert!((*greatest as usize) < packets.len(), "packet {greatest} of {}", packets.len());
+        }
+        let number_of = |at: usize| numbers.map_or(at, |numbers| numbers[at] as usize);
+        let pick = |at: usize| &packets[number_of(at)];
         let (mut room, mut views) = (std::mem::take(&mut self.copies), std::mem::take(&mut self.counted));
         let mut extra = Vec::new();
         let around = self.room_around();
-        (0..AHEAD.min(count)).for_each(|number| prefetch(pick(number).1.bytes.as_ptr()));
+        (0..AHEAD.min(count)).for_each(|at| prefetch(pick(at).bytes.as_ptr()));
         let (is_seeded, is_copied) = (self.draws, self.writes);
         let (mut first, mut result) = (0, Ok(()));
         while first < count {
-            let most = BATCH.min(count - first);
-            views.clear();
-            let packet = |number: usize| {
-                // The processor finds the descriptors by itself: they lie one after the other.
-                prefetch(pick((number + AHEAD).min(count - 1)).1.bytes.as_ptr());
-                pick(number).1
-            };
+            let mut most = BATCH.min(count - first);
             if is_copied {
-                let bytes =
-                    |packet: &Arrival<'_>| (around.0 + packet.bytes.len() + around.1).next_multiple_of(LINE_BYTES);
-                // Also long packets with much room around them come in batches that are worth a loop.
-                let mut rest = room.part(COPIES_BYTES.max(BATCH / 2 * bytes(pick(first).1)));
-                for number in first..first + most {
-                    let packet = packet(number);
-                    let Some((own, after)) = std::mem::take(&mut rest).split_at_mut_checked(bytes(packet)) else {
-                        break;
-                    };
-                    rest = after;
-                    views.push(placed(own, around.0, packet.bytes, packet.now_ns, packet.port.0));
-                }
-            } else {
-                views.extend((first..first + most).map(|number| {
-                    let Arrival { bytes, now_ns, port } = *packet(number);
-                    let bytes = bytes.as_ptr_range();
-                    let (data, data_end) = (bytes.start as u64, bytes.end as u64);
-                    View { data, data_end, now_ns, ingress: port.0, ..View::default() }
-                }));
+                most = copy_all(first..count, pick, around, &mut room, &mut views);
+            } else if views.len() < BATCH + SPARE_VIEWS {
+                views.resize(BATCH + SPARE_VIEWS, View::default());
             }
-            let ran = views.len();
-            views.resize(ran + SPARE_VIEWS, View::default());
             let choose = |number: usize, now_ns: u64, choices: &mut Choices| match is_seeded {
-                true => *choices = draws.choices(pick(first + number).0, now_ns),
+                true => *choices = draws.choices(number_of(first + number), now_ns),
                 false => choices.now_ns = now_ns,
             };
             let mut sinks = Sinks { extra: &mut extra, events: None, ran: 0 };
-            let (room, views, tally) = (&mut room, views.as_mut_ptr(), &mut *tally);
-            let mut packets = Counted { views, count: ran, tally, around, is_copied, room, frames: Vec::new() };
-            let ended = self.run_batch(&mut packets, choose, !is_seeded, &mut sinks);
+            // SAFETY: all numbers are those of packets.
+            let feed = &unsafe { Feed::new(packets, numbers, first, most) };
+            let of_batch = |number: usize| pick(first + number);
+            let (made, room, views, tally) =
+                (if is_copied { most } else { 0 }, &mut room, views.as_mut_ptr(), &mut *tally);
+            let frames = Vec::new();
+            let (pick, left) = (of_batch, count - first);
+            let mut counted =
+                Counted { views, count: most, made, feed, pick, left, tally, around, is_copied, room, frames };
+            let ended = self.run_batch(&mut counted, choose, !is_seeded, &mut sinks);
             if let Err(source) = ended {
-                result = Err(PacketError { packet: pick(first + sinks.ran).0, source });
+                result = Err(PacketError { packet: number_of(first + sinks.ran), source });
                 break;
             }
             // Those that ran as frames.
-            packets.end_frame(0);
+            counted.end_frame(0);
             extra.drain(..).for_each(|(_, output)| tally.sent(&output));
             tally.events += self.events.drain(..).len() as u64;
-            first += ran;
+            first += most;
         }
         (self.copies, self.counted) = (room, views);
         result
     }
+}
+
+/// Copies the first packets, a batch or as many as there is room for, and makes the views of the copies; returns their
+/// number.
+fn copy_all<'a>(
+    packets: Range<usize>,
+    pick: impl Fn(usize) -> &'a Arrival<'a>,
+    (headroom, tailroom): (usize, usize),
+    room: &mut Room,
+    views: &mut Vec<View>,
+) -> usize {
+    views.clear();
+    let bytes = |packet: &Arrival<'_>| (headroom + packet.bytes.len() + tailroom).next_multiple_of(LINE_BYTES);
+    // Also long packets with much room around them come in batches that are worth a loop.
+    let mut rest = room.part(COPIES_BYTES.max(BATCH / 2 * bytes(pick(packets.start))));
+    for number in packets.clone().take(BATCH) {
+        prefetch(pick((number + AHEAD).min(packets.end - 1)).bytes.as_ptr());
+        let packet = pick(number);
+        let Some((own, after)) = std::mem::take(&mut rest).split_at_mut_checked(bytes(packet)) else { break };
+        rest = after;
+        views.push(placed(own, headroom, packet.bytes, packet.now_ns, packet.port.0));
+    }
+    let count = views.len();
+    views.resize(count + SPARE_VIEWS, View::default());
+    count
 }

@@ -443,7 +443,7 @@ impl Datapath for Jit {
     }
 
     fn tally(&mut self, packets: &[Arrival<'_>], draws: Draws, tally: &mut Tally) -> Result<(), PacketError> {
-        self.run_copies(packets.len(), |number| (number, &packets[number]), draws, tally)
+        self.run_copies(packets, None, draws, tally)
     }
 
     fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {

@@ -19,6 +19,7 @@ mod capture;
 mod compiled;
 mod engine;
 mod evict;
+mod feed;
 mod frame;
 mod function;
 mod if_conversion;

@@ -5,6 +5,7 @@
 //! Goal: the misses of several packets are on their way at any time, for lines of the cache and for pages.
 //!
 //! ```text
+//!  group g + 3:           the views of packets of a capture ([`crate::feed`])
 //!  group g of 8 packets:  their scouts              ──► key, registers, stack, in the record of each packet
 //!                         their lines of the index, and the entries of group g - 1: prefetched
 //!  group g - 2:           the code of each packet, from where its scout ended ──► r0 in its view
@@ -29,6 +30,7 @@ use flowloom_isa::insn::helper;
 use flowloom_isa::op::Op;
 
 use crate::compiled::Source;
+use crate::feed::FEED_AHEAD;
 use crate::frame::Frame;
 use crate::function::{FIELD, Translation, declared};
 use crate::prefetch::Access;
@@ -40,7 +42,7 @@ use crate::state::{
 use crate::{runtime, state};
 
 /// The packets whose prefetches follow each other.
-const GROUP: usize = 8;
+pub(crate) const GROUP: usize = 8;
 /// The packets between a scout and the code.
 pub(crate) const LEAD: usize = 2 * GROUP;
 /// The records, by the last bits of the number of a packet: of three groups at least.
@@ -52,7 +54,9 @@ const PACKETS_AHEAD: usize = GROUP;
 pub(crate) const SPARE_VIEWS: usize = LEAD + GROUP + PACKETS_AHEAD;
 
 // The records of a group lie one after the other, and all groups that are on their way have records of their own.
-const _: () = assert!(GROUP.is_power_of_two() && LEAD.is_multiple_of(GROUP) && RECORDS >= LEAD + GROUP);
+const _: () = assert!(
+    FEED_AHEAD <= SPARE_VIEWS && GROUP.is_power_of_two() && LEAD.is_multiple_of(GROUP) && RECORDS >= LEAD + GROUP
+);
 
 /// Why a pipeline returns: the lowest bits of what it returns. The others are the iteration to go on with.
 pub(crate) const REASON_BITS: u32 = 2;
@@ -93,7 +97,7 @@ impl Source<'_> {
         self.code.iter().flatten().any(is_wanted)
     }
 
-    fn has_helper(&self, wanted: &[i32]) -> bool {
+    pub(crate) fn has_helper(&self, wanted: &[i32]) -> bool {
         self.has(|op| matches!(op, Op::Call { helper } if wanted.contains(helper)))
     }
 }
@@ -125,10 +129,10 @@ impl Translation<'_, '_> {
     }
 
     /// Translates the pipeline. Its parameters are the state, the views, the first iteration, the number of packets,
-    /// and the records.
+    /// the records, and the feed.
     pub(crate) fn pipeline(&mut self) {
         let params = self.begin();
-        let (views, first, count, records) = (params[1], params[2], params[3], params[4]);
+        let (views, first, count, records, feed) = (params[1], params[2], params[3], params[4], params[5]);
         let iterations = self.builder.ins().iadd_imm_s(count, LEAD as i64);
         let [number, view, record] = [(); 3].map(|()| self.builder.declare_var(types::I64));
         let zero = self.number(0);
@@ -146,6 +150,7 @@ impl Translation<'_, '_> {
         self.branch_in_group(first, old, group);
 
         self.builder.switch_to_block(group);
+        self.feed(number, views, feed);
         self.scouts((number, view), count, records);
         self.prefetches((number, view), records);
         let current = self.builder.use_var(number);

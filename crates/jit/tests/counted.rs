@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use flowloom_engine::{Arrival, Choices, Datapath, Draws, Packet, Port, Ports, Tally};
-use flowloom_isa::Program;
+use flowloom_engine::{Arrival, Choices, Datapath, Draws, Port, Ports, Tally};
+use flowloom_isa::{MapKind, Member, Program, Sibling, asm};
 use flowloom_vm::Interpreter;
 
 use crate::engines::{jit, program};
@@ -60,28 +60,64 @@ fn changed(what: &str) -> Program {
 
 const WRITES: &str = "*(u8 *)(r6 + 3) = r7\n";
 const MOVES: &str = "r1 = r9\nr2 = 6\ncall xdp_adjust_head\nif r0 != 0 goto short\n";
+const READS: &str = "r2 = *(u32 *)(r9 + 12)\nr8 += r2\ncall ktime_get_ns\nr8 ^= r0\n";
 const DRAWS: &str = "call get_prandom_u32\nr7 ^= r0\nr7 &= 15\n";
 
-/// Compares counts and states with those of the interpreter.
+/// Looks up the flow, redirects packets whose first byte is below 25, and leaves the others to another program,
+/// which gives verdict 4 without a target.
+const REDIRECTS: &str = "
+r1 = 0
+*(u64 *)(r10 - 8) = r1
+*(u8 *)(r10 - 8) = r7
+r2 = r10
+r2 += -8
+r1 = map[flows] ll
+call map_lookup_elem
+if r7 > 24 goto other
+r1 = map[ports] ll
+r2 = 1
+r3 = 2
+call redirect_map
+exit
+other:
+r1 = r9
+r2 = map[programs] ll
+r3 = 0
+call tail_call
+short:
+r0 = 1
+exit
+";
+
+/// Compares counts and states with those of the interpreter: of all packets, and of two thirds of them.
 fn equal(program: &Program, packets: &[Vec<u8>]) {
     let ports = Ports::bound([Port(1), Port(2)]);
     let draws = Draws { seed: 7, first: 3 };
-    let mut interpreter = Interpreter::new(Arc::new(program.clone())).expect("is a program");
-    interpreter.bind_ports(&ports);
-    let mut expected = Tally::default();
-    for (number, bytes) in packets.iter().enumerate() {
-        let choices: Choices = draws.choices(number, 1000);
-        expected.count(&interpreter.process(&Packet { bytes, port: Port(1) }, &choices).expect("runs"));
-    }
-    for mut engine in [jit(program), jit(program).with_cached_bytes(0)] {
-        Datapath::bind_ports(&mut engine, &ports);
-        let arrivals: Vec<Arrival<'_>> =
-            packets.iter().map(|bytes| Arrival { bytes, now_ns: 1000, port: Port(1) }).collect();
-        let (before, mut found) = (packets.to_vec(), Tally::default());
-        engine.tally(&arrivals, draws, &mut found).expect("runs");
-        assert_eq!(found, expected);
-        assert!(before == packets, "a packet of the capture was written");
-        assert_eq!(engine.snapshot().expect("has a state"), interpreter.snapshot().expect("has a state"));
+    let before = packets.to_vec();
+    let arrivals: Vec<Arrival<'_>> = (packets.iter().zip(0..))
+        .map(|(bytes, number)| Arrival { bytes, now_ns: 1000 + 7 * number, port: Port(1 + number as u32 % 2) })
+        .collect();
+    let some: Vec<u32> = (0..packets.len() as u32).filter(|number| number % 3 != 1).collect();
+    for numbers in [None, Some(some.as_slice())] {
+        let mut interpreter = Interpreter::new(Arc::new(program.clone())).expect("is a program");
+        interpreter.bind_ports(&ports);
+        let mut expected = Tally::default();
+        let is_wanted = |number: usize| numbers.is_none_or(|numbers| numbers.contains(&(number as u32)));
+        for (number, arrival) in arrivals.iter().enumerate().filter(|(number, _)| is_wanted(*number)) {
+            let choices: Choices = draws.choices(number, arrival.now_ns);
+            expected.count(&interpreter.process(&arrival.packet(), &choices).expect("runs"));
+        }
+        for mut engine in [jit(program), jit(program).with_cached_bytes(0)] {
+            Datapath::bind_ports(&mut engine, &ports);
+            let mut found = Tally::default();
+            match numbers {
+                None => engine.tally(&arrivals, draws, &mut found).expect("runs"),
+                numbers => engine.run_copies(&arrivals, numbers, draws, &mut found).expect("runs"),
+            }
+            assert_eq!(found, expected);
+            assert!(before == packets, "a packet of the capture was written");
+            assert_eq!(engine.snapshot().expect("has a state"), interpreter.snapshot().expect("has a state"));
+        }
     }
 }
 
@@ -95,9 +131,22 @@ fn packets_of_all_lengths_are_counted() {
             bytes
         })
         .collect();
-    for what in ["", WRITES, MOVES, DRAWS] {
+    for what in ["", READS, WRITES, MOVES, DRAWS] {
         equal(&changed(what), &packets);
     }
+}
+
+#[test]
+fn a_tail_call_does_not_redirect_as_an_earlier_packet() {
+    let maps = format!("{MAP}\n.map ports devmap key 4 value 4 entries 8\n.map programs array key 4 value 4 entries 1");
+    let mut program = program(&maps, &format!("{HEAD}{REDIRECTS}"));
+    let insns = asm::assemble("r0 = 4\nexit", &[]).expect("is assembled");
+    let programs = program.maps.last_mut().expect("a map");
+    (programs.kind, programs.members) = (MapKind::ProgArray, vec![(0, Member::Program(0))]);
+    program.siblings = [Sibling { name: "redirects".to_owned(), insns, ..Sibling::default() }].into();
+    // In both batches of the same places, redirects first.
+    let packet = |number: usize| vec![if number < 300 { number % 25 } else { 25 + number % 25 } as u8; 64];
+    equal(&program, &(0..700).map(packet).collect::<Vec<_>>());
 }
 
 /// Batches end where the memory for copies does; a packet may be longer than that.
