@@ -162,7 +162,7 @@ impl<'b, P: Fn(usize) -> &'b Arrival<'b>> Packets<'b> for Counted<'b, '_, P> {
     fn views(&mut self, packets: Range<usize>, can_be_fed: bool, _: &mut Vec<View>) -> Views<'b> {
         assert!(packets == (0..self.count), "{packets:?} of {}", self.count);
         if can_be_fed && !self.is_copied && Feed::is_readable() {
-            // Their bytes were prefetched by the feed of the batch before.
+            // Their bytes were prefetched by the feed of the batch before, those of the first batch before the loop.
             self.make(FEED_AHEAD.min(self.count), false);
             return (self.views, self.feed);
         }

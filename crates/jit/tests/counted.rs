@@ -20,16 +20,18 @@ r2 += 14
 if r2 > r3 goto short
 r7 = *(u8 *)(r6 + 13)
 ";
-/// A flow of the first byte: its packets are counted; a new one calls a helper. The verdict depends on both.
-const FLOWS: &str = "
+/// Looks up the flow, by byte 13.
+const LOOKUP: &str = "
 r1 = 0
 *(u64 *)(r10 - 8) = r1
 *(u8 *)(r10 - 8) = r7
-*(u64 *)(r10 - 16) = r8
 r2 = r10
 r2 += -8
 r1 = map[flows] ll
 call map_lookup_elem
+";
+/// The packets of a flow are counted; a new one calls a helper. The verdict depends on both.
+const FLOWS: &str = "
 if r0 == 0 goto new
 r1 = *(u64 *)(r0 + 0)
 r1 += r8
@@ -38,6 +40,7 @@ r0 = r1
 r0 &= 3
 exit
 new:
+*(u64 *)(r10 - 16) = r8
 r2 = r10
 r2 += -8
 r3 = r10
@@ -55,7 +58,7 @@ const MAP: &str = ".map flows hash key 8 value 8 entries 40";
 
 /// What a program changes before it counts.
 fn changed(what: &str) -> Program {
-    program(MAP, &format!("{HEAD}{what}{FLOWS}"))
+    program(MAP, &format!("{HEAD}{what}{LOOKUP}{FLOWS}"))
 }
 
 const WRITES: &str = "*(u8 *)(r6 + 3) = r7\n";
@@ -63,16 +66,9 @@ const MOVES: &str = "r1 = r9\nr2 = 6\ncall xdp_adjust_head\nif r0 != 0 goto shor
 const READS: &str = "r2 = *(u32 *)(r9 + 12)\nr8 += r2\ncall ktime_get_ns\nr8 ^= r0\n";
 const DRAWS: &str = "call get_prandom_u32\nr7 ^= r0\nr7 &= 15\n";
 
-/// Looks up the flow, redirects packets whose first byte is below 25, and leaves the others to another program,
-/// which gives verdict 4 without a target.
+/// Redirects packets of flows below 25, and leaves the others to another program, which gives verdict 4 without a
+/// target.
 const REDIRECTS: &str = "
-r1 = 0
-*(u64 *)(r10 - 8) = r1
-*(u8 *)(r10 - 8) = r7
-r2 = r10
-r2 += -8
-r1 = map[flows] ll
-call map_lookup_elem
 if r7 > 24 goto other
 r1 = map[ports] ll
 r2 = 1
@@ -139,7 +135,7 @@ fn packets_of_all_lengths_are_counted() {
 #[test]
 fn a_tail_call_does_not_redirect_as_an_earlier_packet() {
     let maps = format!("{MAP}\n.map ports devmap key 4 value 4 entries 8\n.map programs array key 4 value 4 entries 1");
-    let mut program = program(&maps, &format!("{HEAD}{REDIRECTS}"));
+    let mut program = program(&maps, &format!("{HEAD}{LOOKUP}{REDIRECTS}"));
     let insns = asm::assemble("r0 = 4\nexit", &[]).expect("is assembled");
     let programs = program.maps.last_mut().expect("a map");
     (programs.kind, programs.members) = (MapKind::ProgArray, vec![(0, Member::Program(0))]);
