@@ -101,22 +101,16 @@ impl Ours {
     /// Counts keys whose waves alternate.
     fn count_ahead(&mut self, keys: &[Key]) -> u64 {
         let mut absent = 0;
-        self.0.visit_ahead(
-            keys,
-            #[inline(always)]
-            |table, probe, key| absent += add(table, probe, key),
-        );
+        self.0.visit_ahead(keys, |table, probe, key| absent += add(table, probe, key));
         absent
     }
 
     /// Inserts keys whose waves alternate; returns the number of those without room.
     fn insert_ahead(&mut self, keys: &[Key]) -> u64 {
         let mut refused = 0;
-        self.0.visit_ahead(
-            keys,
-            #[inline(always)]
-            |table, probe, key| refused += u64::from(table.put_value(probe, key, &[0; VALUE_BYTES]).is_none()),
-        );
+        self.0.visit_ahead(keys, |table, probe, key| {
+            refused += u64::from(table.put_value(probe, key, &[0; VALUE_BYTES]).is_none());
+        });
         refused
     }
 }

@@ -20,9 +20,11 @@ use crate::scan::{Baseline, Scan};
 use crate::table::{FlowTable, Slot};
 
 /// The keys of a group: in the time that they take, a line arrives from memory.
-const GROUP: usize = 16;
+const GROUP: usize = 64;
 /// The groups between the first wave and the visit.
 const LEAD: usize = 2;
+/// The new keys of a batch before one, on the average: how many is not known where keys are prefetched one by one.
+const NEW_AHEAD: u32 = 16;
 /// The size of tables that stay in the caches of a core, in bytes.
 const CACHED_BYTES: u64 = 256 << 10;
 
@@ -53,7 +55,7 @@ impl FlowTable {
         // SAFETY: the caller's.
         match unsafe { self.raw.prefetch_entry::<S>(probe) } {
             Some(slot) => self.prefetch_link(slot),
-            None => self.slots.prefetch(&self.raw),
+            None => self.slots.prefetch(&self.raw, NEW_AHEAD),
         }
     }
 
@@ -112,8 +114,7 @@ impl FlowTable {
         probes.iter_mut().for_each(|probe| self.prefetch_rest(probe));
     }
 
-    /// Visits keys in order, each with a probe whose entry has been prefetched. A visit may change the table. A short
-    /// one should be a closure with `#[inline(always)]`: it is called in loops for different instructions.
+    /// Visits keys in order, each with a probe whose entry has been prefetched. A visit may change the table.
     ///
     /// ```
     /// # use flowloom_flowtable::{Allocation, FlowTable, Layout};
@@ -127,14 +128,43 @@ impl FlowTable {
     /// # Ok::<(), flowloom_flowtable::TableError>(())
     /// ```
     #[inline(always)]
-    pub fn visit_ahead<K: AsRef<[u8]>>(&mut self, keys: &[K], visit: impl FnMut(&mut FlowTable, Probe, &K)) {
-        #[cfg(target_arch = "x86_64")]
-        if has_avx512() {
-            // SAFETY: the processor has the instructions.
-            return unsafe { visit_avx512(self, keys, visit) };
+    pub fn visit_ahead<K: AsRef<[u8]>>(&mut self, keys: &[K], mut visit: impl FnMut(&mut FlowTable, Probe, &K)) {
+        let is_cached = self.bytes() <= CACHED_BYTES;
+        let prefetch_group = prefetch_group_fn();
+        let group = |number: usize| {
+            let rest = keys.get(number * GROUP..).unwrap_or_default();
+            &rest[..rest.len().min(GROUP)]
+        };
+        let mut probes = [[Probe::NONE; GROUP]; LEAD + 1];
+        let mut marks = Marks::default();
+        if !is_cached {
+            hash_group(self, &mut probes[0], group(0));
+            hash_group(self, &mut probes[1], group(1));
+            // SAFETY: the processor has the instructions of the function.
+            marks = unsafe { prefetch_group(self, &mut probes[0][..group(0).len()], 0) };
         }
-        // SAFETY: all processors have the baseline.
-        unsafe { visit_with::<Baseline, K>(self, keys, visit) }
+        let mut at = 0;
+        for number in 0..keys.len().div_ceil(GROUP) {
+            let next = (at + 1) % (LEAD + 1);
+            let keys = group(number);
+            if is_cached {
+                for (probe, key) in probes[at].iter_mut().zip(keys) {
+                    *probe = self.probe(key.as_ref());
+                }
+            } else {
+                while marks.later != 0 {
+                    self.prefetch_rest(&mut probes[at][marks.later.trailing_zeros() as usize]);
+                    marks.later &= marks.later - 1;
+                }
+                hash_group(self, &mut probes[(at + LEAD) % (LEAD + 1)], group(number + LEAD));
+                // SAFETY: the processor has the instructions of the function.
+                marks = unsafe { prefetch_group(self, &mut probes[next][..group(number + 1).len()], marks.new) };
+            }
+            for (probe, key) in probes[at].iter().zip(keys) {
+                visit(self, *probe, key);
+            }
+            at = next;
+        }
     }
 }
 
@@ -168,70 +198,68 @@ unsafe fn prefetch_avx512<'a>(probes: impl Iterator<Item = (&'a FlowTable, &'a m
     }
 }
 
+/// The first wave for a group of keys. A function of its own has enough registers for the table's constants.
+#[inline(never)]
+fn hash_group<K: AsRef<[u8]>>(table: &FlowTable, probes: &mut [Probe; GROUP], keys: &[K]) {
+    let raw = *table.raw;
+    for (probe, key) in probes.iter_mut().zip(keys) {
+        *probe = raw.probe_ahead(key.as_ref());
+    }
+}
+
+/// What the second wave has found of a group.
+#[derive(Debug, Clone, Copy, Default)]
+struct Marks {
+    /// The bits of the probes that need the third wave.
+    later: u64,
+    /// The number of keys that most likely are not in the table.
+    new: u32,
+}
+
+/// The second wave for a group of keys. The group before, which has not been visited yet, has this number of new keys.
+type PrefetchGroupFn = unsafe fn(&FlowTable, &mut [Probe], u32) -> Marks;
+
+/// The fastest [`PrefetchGroupFn`] of the processor.
+fn prefetch_group_fn() -> PrefetchGroupFn {
+    #[cfg(target_arch = "x86_64")]
+    if has_avx512() {
+        return prefetch_group_avx512;
+    }
+    prefetch_group::<Baseline>
+}
+
 /// # Safety
 /// The processor has the instructions.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,bmi1,bmi2")]
-unsafe fn visit_avx512<K: AsRef<[u8]>>(
-    table: &mut FlowTable,
-    keys: &[K],
-    visit: impl FnMut(&mut FlowTable, Probe, &K),
-) {
+unsafe fn prefetch_group_avx512(table: &FlowTable, probes: &mut [Probe], before: u32) -> Marks {
     // SAFETY: the caller's.
-    unsafe { visit_with::<Avx512, K>(table, keys, visit) }
+    unsafe { prefetch_group::<Avx512>(table, probes, before) }
 }
 
 /// # Safety
 /// The processor has the instructions of `S`.
 #[inline(always)]
-unsafe fn visit_with<S: Scan, K: AsRef<[u8]>>(
-    table: &mut FlowTable,
-    keys: &[K],
-    mut visit: impl FnMut(&mut FlowTable, Probe, &K),
-) {
-    let is_cached = table.bytes() <= CACHED_BYTES;
-    let group = |number: usize| keys.get(number * GROUP..).unwrap_or_default().iter().take(GROUP);
-    let mut probes = [[Probe::default(); GROUP]; LEAD + 1];
-    if !is_cached {
-        hash_group(table, &mut probes[0], group(0));
-        hash_group(table, &mut probes[1], group(1));
+unsafe fn prefetch_group<S: Scan>(table: &FlowTable, probes: &mut [Probe], before: u32) -> Marks {
+    // A copy, whose fields stay in registers while probes are written.
+    let raw = *table.raw;
+    let has_order = table.recency.is_some();
+    let mut marks = Marks::default();
+    // A closure would not be compiled for the instructions of `S`.
+    for (number, probe) in probes.iter_mut().enumerate() {
         // SAFETY: the caller's.
-        unsafe { prefetch_group::<S>(table, &mut probes[0][..group(0).len()]) };
-    }
-    for number in 0..keys.len().div_ceil(GROUP) {
-        let ring_at = |group: usize| group % (LEAD + 1);
-        if is_cached {
-            for (probe, key) in probes[ring_at(number)].iter_mut().zip(group(number)) {
-                *probe = table.probe(key.as_ref());
+        let is_later = match unsafe { raw.prefetch_entry::<S>(probe) } {
+            Some(slot) => {
+                table.prefetch_link(slot);
+                has_order
             }
-        } else {
-            probes[ring_at(number)][..group(number).len()].iter_mut().for_each(|probe| table.prefetch_rest(probe));
-            hash_group(table, &mut probes[ring_at(number + 2)], group(number + 2));
-            let next = group(number + 1).len();
-            // SAFETY: the caller's.
-            unsafe { prefetch_group::<S>(table, &mut probes[ring_at(number + 1)][..next]) };
-        }
-        // One call of `visit`, so that it is inlined.
-        probes[ring_at(number)].iter().zip(group(number)).for_each(|(probe, key)| visit(table, *probe, key));
+            None => {
+                table.slots.prefetch(&raw, before + marks.new);
+                marks.new += 1;
+                probe.is_spilled()
+            }
+        };
+        marks.later |= u64::from(is_later) << number;
     }
-}
-
-/// The first wave for a group of keys.
-#[inline(always)]
-fn hash_group<'k, K: AsRef<[u8]> + 'k>(
-    table: &FlowTable,
-    probes: &mut [Probe; GROUP],
-    keys: impl Iterator<Item = &'k K>,
-) {
-    probes.iter_mut().zip(keys).for_each(|(probe, key)| *probe = table.probe_ahead(key.as_ref()));
-}
-
-/// The second wave for a group of keys.
-///
-/// # Safety
-/// The processor has the instructions of `S`.
-#[inline(always)]
-unsafe fn prefetch_group<S: Scan>(table: &FlowTable, probes: &mut [Probe]) {
-    // SAFETY: the caller's.
-    probes.iter_mut().for_each(|probe| unsafe { table.prefetch_entry_with::<S>(probe) });
+    marks
 }

@@ -6,7 +6,7 @@
 //!
 //! # Cost
 //! There are 15 words for every 12 entries of the capacity. When the table is full, 3% of the words are beyond their
-//! home bucket; at 80% load, 0.6%.
+//! home bucket; at 80% load, 0.8%.
 #![allow(unsafe_code, reason = "parts of a mapping are addressed by pointers")]
 
 use crate::raw::{Bucket, Found, Location, RawTable, STEP, WORDS};

@@ -60,6 +60,7 @@ impl Bucket {
 ///   to 8 bytes.
 /// - One of the candidates at most has the key; compare all bytes.
 /// - A key that no candidate has is absent if `reach` of the home bucket is 0. Otherwise call the lookup function.
+#[derive(Clone, Copy)]
 #[repr(C)]
 pub struct RawTable {
     /// The index.
@@ -114,6 +115,12 @@ impl Probe {
     /// The hash of the key.
     pub fn hash(&self) -> u64 {
         self.hash
+    }
+
+    /// Whether the key may be after its home bucket, where no wave has looked yet.
+    #[inline(always)]
+    pub(crate) fn is_spilled(&self) -> bool {
+        self.word == 0 && self.place != NOWHERE
     }
 }
 
@@ -299,10 +306,11 @@ impl RawTable {
     /// As [`RawTable::prefetch_entry`] if the home bucket has one candidate; otherwise does nothing, and returns false.
     ///
     /// # Safety
-    /// The processor has the instructions of `S`.
+    /// The processor has the instructions of `S`, and the probe is of [`RawTable::probe_hash_ahead`] of this table.
     #[inline(always)]
     pub(crate) unsafe fn prefetch_only_entry<S: Scan>(&self, probe: &mut Probe) -> bool {
-        let home = self.home(probe.hash);
+        let home = (probe.place / STEP) as usize;
+        debug_assert_eq!(home, self.home(probe.hash));
         // SAFETY: the caller has chosen instructions of the processor.
         let candidates = unsafe { S::equal(self.bucket(home), self.tag(probe.hash), self.slot_mask) };
         if !candidates.is_power_of_two() {
@@ -327,7 +335,7 @@ impl RawTable {
     /// Wave 3, for keys without a candidate in a home bucket whose words are in others, too.
     #[inline(always)]
     pub(crate) fn prefetch_spilled(&self, probe: &mut Probe) -> Option<Slot> {
-        if probe.word == 0 && probe.place != NOWHERE { self.expect_spilled(probe) } else { None }
+        if probe.is_spilled() { self.expect_spilled(probe) } else { None }
     }
 
     #[cold]
@@ -375,19 +383,10 @@ impl RawTable {
     #[inline(always)]
     pub(crate) unsafe fn find(&self, probe: Probe, key: &[u8]) -> Option<Found> {
         // SAFETY: the caller's.
-        unsafe { self.find_at(self.locate(probe.hash), probe, key) }
-    }
-
-    /// As [`RawTable::find`]; the location is that of the hash.
-    ///
-    /// # Safety
-    /// The key has the bytes of the table's keys.
-    #[inline(always)]
-    pub(crate) unsafe fn find_at(&self, location: Location, probe: Probe, key: &[u8]) -> Option<Found> {
-        // SAFETY: the caller's. `or_else` would be a call.
         unsafe {
             match self.expected(probe, key) {
-                None => self.search::<Baseline>(location, probe.hash, key),
+                // `or_else` would be a call.
+                None => self.search::<Baseline>(self.locate(probe.hash), probe.hash, key),
                 found => found,
             }
         }

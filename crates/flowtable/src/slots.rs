@@ -7,9 +7,6 @@ use crate::prefetch::prefetch;
 use crate::raw::RawTable;
 use crate::table::Slot;
 
-/// The slots between the next one and the one that is prefetched.
-const TAKEN_AHEAD: u32 = 16;
-
 /// Free slots, used slots, and the spare one.
 #[derive(Debug)]
 pub(crate) struct Slots {
@@ -78,11 +75,10 @@ impl Slots {
         self.free += 1;
     }
 
-    /// Prefetches the entry of a slot that is taken soon if keys are new.
+    /// Prefetches the entry of the slot that a new key gets after `others` other ones.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, raw: &RawTable) {
-        if self.free > 0 {
-            let at = self.free.saturating_sub(TAKEN_AHEAD);
+    pub(crate) fn prefetch(&self, raw: &RawTable, others: u32) {
+        if let Some(at) = self.free.checked_sub(others + 1) {
             // SAFETY: there are more slots on the stack.
             prefetch(raw.entry(unsafe { *self.stack.add(at as usize) }));
         }

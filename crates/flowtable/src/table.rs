@@ -294,7 +294,7 @@ impl FlowTable {
         self.check(key);
         let location = self.raw.locate(probe.hash);
         // SAFETY: the key has the table's bytes.
-        let old = unsafe { self.raw.find_at(location, probe, key) };
+        let old = unsafe { self.raw.find(probe, key) };
         let slot = match old {
             None => {
                 if self.is_full() {

@@ -245,10 +245,13 @@ proptest! {
 /// put. Of few entries, so that all is done one by one, and of many.
 #[test]
 fn visits_ahead_do_what_visits_one_by_one_do() {
-    for (entries, visits) in [(50, 1000), (20_000, 0), (20_000, 1), (20_000, 17), (20_000, 33), (20_000, 100_000)] {
-        let layout = Layout { key_bytes: 13, value_bytes: 60, entries, allocation: Allocation::OnDemand };
+    let many = [0, 1, 63, 64, 65, 128, 129, 100_000].map(|visits| (20_000, visits));
+    let cases = [(50, 1000)].into_iter().chain(many);
+    let kinds = [Allocation::OnDemand, Allocation::LeastRecentlyUsed];
+    for ((entries, visits), allocation) in cases.flat_map(|case| kinds.map(|kind| (case, kind))) {
+        let layout = Layout { key_bytes: 13, value_bytes: 60, entries, allocation };
         let mut table = FlowTable::new(layout).unwrap();
-        let mut model = Model::new(Allocation::OnDemand, entries as usize);
+        let mut model = Model::new(allocation, entries as usize);
         let mut state = 1_u32;
         let keys = std::iter::repeat_with(|| {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
