@@ -42,10 +42,7 @@ mod sweep;
 mod table;
 
 pub use ahead::{prefetch_entries, prefetch_homes};
-pub use compiled::{
-    AheadFn, Announcement, HintedLookupFn, LookupFn, ProbedLookupFn, UnusualEntryFn, WordLookupFn, ahead_fn,
-    unusual_entry_fn,
-};
+pub use compiled::{Announcement, HintedLookupFn, LookupFn, ProbedLookupFn, WordLookupFn, prefetch_ahead};
 pub use error::TableError;
 pub use hash::hashed_pairs;
 pub use least::Field;

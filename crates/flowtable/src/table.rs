@@ -2,8 +2,6 @@
 //! The table.
 #![allow(unsafe_code, reason = "entries are parts of a mapping, whose addresses compiled code holds")]
 
-use std::mem::offset_of;
-
 use crate::compiled::{HintedLookupFn, LookupFn, ProbedLookupFn, WordLookupFn};
 use crate::error::TableError;
 use crate::hash::{self, Seed};
@@ -88,9 +86,6 @@ unsafe impl Send for FlowTable {}
 unsafe impl Sync for FlowTable {}
 
 impl FlowTable {
-    /// For compiled code: where a table has the address of its [`RawTable`].
-    pub const RAW_OFFSET: usize = offset_of!(FlowTable, raw);
-
     /// An empty table. Its hash has a random seed, so that senders of packets cannot choose keys that collide.
     ///
     /// # Errors

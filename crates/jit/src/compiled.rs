@@ -93,6 +93,12 @@ impl Source<'_> {
         self.code.iter().flatten().any(|op| matches!(op, Op::CallLocal { .. } | Op::LoadFunc { .. }))
     }
 
+    /// True if loops over packets keep the targets of redirects without a helper in the views of their packets, not in
+    /// the state: no function and no other program redirects.
+    pub(crate) fn redirects_in_view(&self) -> bool {
+        !self.calls_functions() && !self.has_helper(&[helper::TAIL_CALL])
+    }
+
     /// True if loops over packets can run the program. After a tail call in a function that it calls, it goes on with
     /// what the other program has left: redirects, bounds, a fault.
     pub(crate) fn may_loop(&self) -> bool {
@@ -374,8 +380,7 @@ fn define(
             lookup: builder.import_signature(signature(&[types::I64; 2])),
             hinted_lookup: builder.import_signature(signature(&[types::I64; 3])),
             word_lookup: builder.import_signature(signature(&[types::I64; 4])),
-            ahead: builder.import_signature(without_result(signature(&[types::I64; 3]))),
-            unusual_entry: builder.import_signature(without_result(signature(&[types::I64; 2]))),
+            ahead: builder.import_signature(without_result(signature(&[types::I64; 4]))),
         };
         let registers = declared(&mut builder);
         let mut translation = Translation {

@@ -128,7 +128,7 @@ impl Translation<'_, '_> {
             self.builder.ins().store(FIELD, value, view, at);
         }
         if self.source.has_helper(&[helper::REDIRECT, helper::REDIRECT_MAP]) {
-            // A packet that makes a tail call leaves the redirect of its view as it is.
+            // Not all packets write the redirect of their view, which was that of an earlier packet.
             let none = self.number(BY_HELPER as u64);
             self.builder.ins().store(FIELD, none, view, VIEW_REDIRECT);
         }

@@ -34,8 +34,8 @@ use crate::if_conversion::Hammock;
 use crate::runtime::Runtime;
 use crate::scout::{InLoop, Store};
 use crate::state::{
-    AT, BASE, BUDGET, CPU, HINT, HINTED_LOOKUP, LOOKUP, NOW_NS, PORTS, PROBE, RAW, REDIRECT, ROUNDS, TABLE,
-    WORD_LOOKUP, field,
+    AT, BASE, BUDGET, BY_HELPER, CPU, HINT, HINTED_LOOKUP, LOOKUP, NOW_NS, PORTS, PROBE, RAW, REDIRECT, ROUNDS, TABLE,
+    VIEW_REDIRECT, WORD_LOOKUP, field,
 };
 
 /// Memory that may be unaligned and never traps.
@@ -63,9 +63,8 @@ pub(crate) struct Callees {
     pub(crate) lookup: SigRef,
     pub(crate) hinted_lookup: SigRef,
     pub(crate) word_lookup: SigRef,
-    /// The signatures of [`flowloom_flowtable::AheadFn`] and [`flowloom_flowtable::UnusualEntryFn`].
+    /// The signature of [`flowloom_flowtable::prefetch_ahead`].
     pub(crate) ahead: SigRef,
-    pub(crate) unusual_entry: SigRef,
 }
 
 pub(crate) struct Translation<'f, 'a> {
@@ -595,8 +594,24 @@ impl Translation<'_, '_> {
         self.builder.def_var(self.registers[0], result);
     }
 
+    /// Where the code keeps the target of the last redirect that needed no helper, if not in the state: an address, and
+    /// an offset.
+    fn redirect_in_view(&mut self) -> Option<(Value, i32)> {
+        let InLoop { view, view_at, .. } = self.packet.filter(|_| !self.is_scout && self.source.redirects_in_view())?;
+        Some((self.builder.use_var(view), view_at + VIEW_REDIRECT))
+    }
+
     /// Calls a helper by a function of the runtime with its parameters.
     fn helper(&mut self, at: usize, number: i32, function: Runtime, arguments: &[Value]) -> Value {
+        if function == Runtime::Redirect
+            && let Some((view, offset)) = self.redirect_in_view()
+        {
+            // The helper's target replaces the one before.
+            let before = self.builder.ins().load(types::I64, FIELD, view, offset);
+            self.builder.ins().store(FIELD, before, self.state, REDIRECT);
+            let none = self.number(BY_HELPER as u64);
+            self.builder.ins().store(FIELD, none, view, offset);
+        }
         self.note(at);
         self.show_packet();
         let helper = self.number((self.source.helpers)(number));
@@ -633,7 +648,10 @@ impl Translation<'_, '_> {
         self.builder.ins().jump(done, &[by_helper.into()]);
 
         self.builder.switch_to_block(short);
-        self.builder.ins().store(FIELD, port, self.state, REDIRECT);
+        match self.redirect_in_view() {
+            Some((view, at)) => self.builder.ins().store(FIELD, port, view, at),
+            None => self.builder.ins().store(FIELD, port, self.state, REDIRECT),
+        };
         let verdict = self.number(Verdict::Redirect.number().into());
         self.builder.ins().jump(done, &[verdict.into()]);
 

@@ -138,7 +138,8 @@ impl Translation<'_, '_> {
         let zero = self.number(0);
         self.builder.def_var(record, zero);
         self.begin_iterations(number, view, first, views);
-        let [group, later, old, code, plain, quiet, odd, next, end] = [(); 9].map(|()| self.builder.create_block());
+        let [group, later, enter, old, code, plain, quiet, odd, next, end] =
+            [(); 10].map(|()| self.builder.create_block());
         for with_result in [quiet, odd] {
             self.builder.append_block_param(with_result, types::I64);
         }
@@ -147,25 +148,29 @@ impl Translation<'_, '_> {
         }
         // The loop may have been left in the middle of a group, whose scouts and prefetches are done: they come once
         // a packet, since a prefetched entry changes what the record says of the place.
-        self.branch_in_group(first, old, group);
+        self.branch_in_group(first, enter, group);
 
         self.builder.switch_to_block(group);
         self.feed(number, views, feed);
         self.scouts((number, view), count, records);
-        self.prefetches((number, view), records);
+        self.prefetches((number, view), records, feed);
         let current = self.builder.use_var(number);
         let is_old = self.builder.ins().icmp_imm_u(IntCC::UnsignedGreaterThanOrEqual, current, LEAD as i64);
-        self.builder.ins().brif(is_old, old, &[], later, &[]);
+        self.builder.ins().brif(is_old, enter, &[], later, &[]);
 
         self.builder.switch_to_block(later);
         self.advance(&[(number, GROUP as i64), (view, (GROUP * size_of::<View>()) as i64)]);
         self.builder.ins().jump(group, &[]);
 
-        self.builder.switch_to_block(old);
+        self.builder.switch_to_block(enter);
         let current = self.builder.use_var(number);
         let run = self.builder.ins().iadd_imm_s(current, -(LEAD as i64));
         let own = self.record_of(records, run);
         self.builder.def_var(record, own);
+        self.builder.ins().jump(old, &[]);
+
+        self.builder.switch_to_block(old);
+        let own = self.builder.use_var(record);
         let point = self.builder.ins().load(types::I32, FIELD, own, POINT);
         self.builder.ins().brif(point, code, &[], plain, &[]);
 
@@ -185,6 +190,8 @@ impl Translation<'_, '_> {
         self.end_packet_of_code(ends);
         let goes_on = self.builder.create_block();
         self.builder.switch_to_block(goes_on);
+        // The records of a group lie one after the other.
+        self.advance(&[(record, RECORD_BYTES as i64)]);
         let current = self.builder.use_var(number);
         self.branch_in_group(current, old, group);
         self.end_iteration(ends, iterations, [goes_on, end]);
@@ -253,72 +260,34 @@ impl Translation<'_, '_> {
     }
 
     /// The prefetches of a group, whose first packet has this number and view: the lines of the index of its keys,
-    /// the entries of the group before, and the first lines of the packets of the next one.
-    fn prefetches(&mut self, (number, view): (Variable, Variable), records: Value) {
-        let keys = [0, SECOND - KEY_TABLE];
-        let keys = &keys[..1 + usize::from(self.seconds.is_some())];
-        let access = if self.source.writes_packets() { Access::Write } else { Access::Read };
-        let packet_at = view_at(PACKETS_AHEAD as i32) + VIEW_DATA;
+    /// the entries of the group before, and the first lines of the packets of the next one, unless the feed has done
+    /// that.
+    fn prefetches(&mut self, (number, view): (Variable, Variable), records: Value, feed: Value) {
         let current = self.builder.use_var(number);
         let new = self.record_of(records, current);
         let before = self.builder.ins().iadd_imm_s(current, -(GROUP as i64));
         let before = self.record_of(records, before);
-        let view = self.builder.use_var(view);
-        let (record_step, view_step) = (RECORD_BYTES as i64, size_of::<View>() as i64);
-        if self.source.prefetches_in_line() {
-            self.each_of_group([(new, record_step), (view, view_step)], |code, [new, view]| {
-                keys.iter().for_each(|key_at| code.prefetch_home(new, *key_at));
-                let packet = code.builder.ins().load(types::I64, FIELD, view, packet_at);
-                code.prefetch(access, packet, 0);
-            });
-            self.each_of_group([(before, record_step)], |code, [before]| {
-                keys.iter().for_each(|key_at| code.prefetch_entry(before, *key_at));
-            });
+        let function = self.number(flowloom_flowtable::prefetch_ahead as *const () as usize as u64);
+        let (step, count) = (self.number(RECORD_BYTES as u64), self.number(GROUP as u64));
+        let second = self.seconds.is_some().then_some(SECOND);
+        for key_at in [KEY_TABLE].into_iter().chain(second) {
+            let [new, before] = [new, before].map(|record| self.builder.ins().iadd_imm_s(record, i64::from(key_at)));
+            self.builder.ins().call_indirect(self.callees.ahead, function, &[new, before, step, count]);
+        }
+        if !cfg!(target_arch = "x86_64") {
             return;
         }
-        let function = self.number(flowloom_flowtable::ahead_fn() as usize as u64);
-        self.each_of_group(
-            [(new, record_step), (before, record_step), (view, view_step)],
-            |code, [new, before, view]| {
-                // It prefetches a line to write: one that other cores may read has to stay with them.
-                let written = match access {
-                    Access::Write => code.builder.ins().load(types::I64, FIELD, view, packet_at),
-                    Access::Read => new,
-                };
-                for key_at in keys {
-                    let [new, before] = [new, before]
-                        .map(|record| code.builder.ins().iadd_imm_s(record, i64::from(key_at + KEY_TABLE)));
-                    code.builder.ins().call_indirect(code.callees.ahead, function, &[new, before, written]);
-                }
-            },
-        );
-    }
-
-    /// A loop over the packets of a group, with addresses that have a fixed distance from packet to packet.
-    fn each_of_group<const N: usize>(
-        &mut self,
-        addresses: [(Value, i64); N],
-        body: impl FnOnce(&mut Self, [Value; N]),
-    ) {
-        let left = self.builder.declare_var(types::I64);
-        let size = self.number(GROUP as u64);
-        self.builder.def_var(left, size);
-        let variables = addresses.map(|(first, _)| {
-            let variable = self.builder.declare_var(types::I64);
-            self.builder.def_var(variable, first);
-            variable
-        });
-        let [start, end] = [(); 2].map(|()| self.builder.create_block());
-        self.builder.ins().jump(start, &[]);
-
-        self.builder.switch_to_block(start);
-        let values = variables.map(|variable| self.builder.use_var(variable));
-        body(self, values);
-        variables.into_iter().zip(addresses).for_each(|(variable, (_, step))| self.advance(&[(variable, step)]));
-        self.advance(&[(left, -1)]);
-        let left = self.builder.use_var(left);
-        self.builder.ins().brif(left, start, &[], end, &[]);
-        self.builder.switch_to_block(end);
+        let [packets, done] = [(); 2].map(|()| self.builder.create_block());
+        self.builder.ins().brif(feed, done, &[], packets, &[]);
+        self.builder.switch_to_block(packets);
+        let access = if self.source.writes_packets() { Access::Write } else { Access::Read };
+        let view = self.builder.use_var(view);
+        for packet in PACKETS_AHEAD..PACKETS_AHEAD + GROUP {
+            let data = self.builder.ins().load(types::I64, FIELD, view, view_at(packet as i32) + VIEW_DATA);
+            self.prefetch(access, data, 0);
+        }
+        self.builder.ins().jump(done, &[]);
+        self.builder.switch_to_block(done);
     }
 
     /// The end of an iteration, which leads to the beginning of the next one or to the end; goes on at the end.
@@ -397,9 +366,9 @@ impl Translation<'_, '_> {
         }
     }
 
-    /// Moves the target of a redirect to the view of its packet.
+    /// Moves the target of a redirect to the view of its packet, unless it is there.
     fn keep_redirect(&mut self, view: Value, view_at: i32) {
-        if self.source.has_helper(&[helper::REDIRECT, helper::REDIRECT_MAP]) {
+        if self.source.has_helper(&[helper::REDIRECT, helper::REDIRECT_MAP]) && !self.source.redirects_in_view() {
             let target = self.builder.ins().load(types::I64, FIELD, self.state, REDIRECT);
             self.builder.ins().store(FIELD, target, view, view_at + VIEW_REDIRECT);
             let none = self.number(state::BY_HELPER as u64);

@@ -28,7 +28,7 @@ const INVALID: u64 = -22i64 as u64;
 const TOO_BIG: i32 = -7;
 
 /// A function of the runtime: its index in [`FUNCTIONS`].
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Runtime {
     Helper,
     TailTarget,

@@ -360,8 +360,5 @@ impl Translation<'_, '_> {
             self.runtime(Runtime::Hash, &[table, key])
         };
         self.builder.ins().store(FIELD, hash, record, key_at + HASH);
-        if self.in_pipeline && self.source.prefetches_in_line() {
-            self.note_home(map, hash, record, key_at);
-        }
     }
 }

@@ -113,7 +113,7 @@ impl Translation<'_, '_> {
     }
 
     /// A bit for each word of a bucket whose tag is this one.
-    pub(crate) fn candidates(&mut self, bucket: Value, tag: Value, tag_mask: Value) -> Value {
+    fn candidates(&mut self, bucket: Value, tag: Value, tag_mask: Value) -> Value {
         let tags = self.builder.ins().splat(types::I32X4, tag);
         let mask = self.builder.ins().splat(types::I32X4, tag_mask);
         let quarters = [0, 16, 32, 48].map(|at| {

@@ -31,7 +31,7 @@ pub(crate) struct View {
     /// Its arrival time.
     pub now_ns: u64,
     pub ingress: u32,
-    /// What the code returned, and [`State::redirect`] then.
+    /// What the code returned, and the target of its last redirect ([`State::redirect`]).
     pub r0: u64,
     pub redirect: i64,
     /// The buffer that the packet may grow in.
@@ -67,7 +67,7 @@ pub(crate) struct State {
     /// In a scout: whether it has ended, in the current function or in one that it called.
     pub stopped: u32,
     /// The port of the last call of `redirect_map` that needed no helper, or [`BY_HELPER`] if a helper was called after
-    /// it.
+    /// it. Loops over packets may have it in views (`Source::redirects_in_view`).
     pub redirect: i64,
     /// Where the first lookup of the packet is expected to find its key.
     pub hint: *const Probe,
@@ -226,11 +226,6 @@ pub(crate) const POINT: i32 = offset_of!(Announced, point) as i32;
 pub(crate) const PLACE: i32 = PROBE + Probe::PLACE_OFFSET as i32;
 pub(crate) const WORD: i32 = PROBE + Probe::WORD_OFFSET as i32;
 
-pub(crate) const BUCKETS: i32 = offset_of!(RawTable, buckets) as i32;
-pub(crate) const ENTRIES: i32 = offset_of!(RawTable, entries) as i32;
-pub(crate) const SLOT_MASK: i32 = offset_of!(RawTable, slot_mask) as i32;
-pub(crate) const STRIDE: i32 = offset_of!(RawTable, stride_bytes) as i32;
-pub(crate) const PREFETCH_BYTES: i32 = offset_of!(RawTable, prefetch_bytes) as i32;
 pub(crate) const MARKS: i32 = offset_of!(RawTable, marks) as i32;
 
 pub(crate) const PORTS: i32 = offset_of!(MapRef, ports) as i32;

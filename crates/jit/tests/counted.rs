@@ -7,7 +7,7 @@ use flowloom_engine::{Arrival, Choices, Datapath, Draws, Port, Ports, Tally};
 use flowloom_isa::{MapKind, Member, Program, Sibling, asm};
 use flowloom_vm::Interpreter;
 
-use crate::engines::{jit, program};
+use crate::engines::{self, jit, program};
 
 const HEAD: &str = "
 r9 = r1
@@ -85,6 +85,51 @@ r0 = 1
 exit
 ";
 
+/// By flow: a redirect without a helper, verdict 4 without a target, a redirect before and one after one by a helper,
+/// and a redirect with another verdict.
+const TARGETS: &str = "
+if r7 > 9 goto none
+r1 = map[ports] ll
+r2 = 1
+r3 = 2
+call redirect_map
+exit
+none:
+if r7 > 19 goto before
+r0 = 4
+exit
+before:
+if r7 > 29 goto after
+r1 = map[ports] ll
+r2 = 2
+r3 = 2
+call redirect_map
+r1 = 1
+r2 = 0
+call redirect
+exit
+after:
+if r7 > 39 goto other
+r1 = 1
+r2 = 0
+call redirect
+r1 = map[ports] ll
+r2 = 2
+r3 = 2
+call redirect_map
+exit
+other:
+r1 = map[ports] ll
+r2 = 1
+r3 = 2
+call redirect_map
+r0 = 2
+exit
+short:
+r0 = 1
+exit
+";
+
 /// Compares counts and states with those of the interpreter: of all packets, and of two thirds of them.
 fn equal(program: &Program, packets: &[Vec<u8>]) {
     let ports = Ports::bound([Port(1), Port(2)]);
@@ -143,6 +188,20 @@ fn a_tail_call_does_not_redirect_as_an_earlier_packet() {
     // In both batches of the same places, redirects first.
     let packet = |number: usize| vec![if number < 300 { number % 25 } else { 25 + number % 25 } as u8; 64];
     equal(&program, &(0..700).map(packet).collect::<Vec<_>>());
+}
+
+/// The views of one batch are those of the next one, whose packets have other targets, or none.
+#[test]
+fn each_packet_has_its_own_target() {
+    let maps = format!("{MAP}\n.map ports devmap key 4 value 4 entries 8");
+    let packet = |number: usize| vec![(number * 7 % 50) as u8; 64];
+    for what in ["", WRITES] {
+        let program = program(&maps, &format!("{HEAD}{what}{LOOKUP}{TARGETS}"));
+        let packets: Vec<Vec<u8>> = (0..900).map(packet).collect();
+        equal(&program, &packets);
+        // Counts do not tell ports apart.
+        engines::equal(&program, &Ports::bound([Port(1), Port(2)]), None, &packets);
+    }
 }
 
 /// Batches end where the memory for copies does; a packet may be longer than that.
