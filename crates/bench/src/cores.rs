@@ -42,7 +42,7 @@ const PACKETS: usize = 1 << 20;
 /// The packets of a round.
 const ROUND: usize = 1 << 18;
 /// The table has room for at least this number of further flows, so that several cores never wait for room.
-const SPARE_FLOWS: u64 = 1 << 14;
+const SPARE_FLOWS: u64 = 1 << 18;
 
 /// The required speed-up of two cores.
 const BAR: f64 = 1.8;

@@ -2,41 +2,46 @@
 //! Packets of a capture that are only counted: of what a core writes, another one reads a byte for each packet.
 //!
 //! ```text
-//!  turn   core 0                              core 1
-//!    1                 the cores of the packets of part 1
-//!    2    runs its packets of part 1          runs its packets of part 1
-//!                      the cores of the packets of part 2
-//!    3    runs its packets of part 2          ...
+//!  core 0   cores of part 1 │ runs its packets of 1      │ cores of part 2 │ runs its packets of 2 │ ...
+//!  core 1   cores of part 1 │ runs its packets of 1 │ cores of part 2      │ runs its packets of 2      │ ...
 //! ```
 //!
 //! A line of the cache that one core has written takes 100 to 140 ns to the other one, longer than a packet runs. So
-//! each core copies its packets from the capture, which no core writes, into memory of its own. There is one meeting a
-//! part. The keys of the next part are hashed in chunks, each by the core that is free first: so a core whose packets
-//! take longer hashes fewer.
+//! each core copies its packets from the capture, which no core writes, into memory of its own.
+//!
+//! A core runs its packets of a part as soon as the cores of all packets of that part are known. Until then it helps to
+//! find them, a chunk at a time: so a core whose packets take longer hashes fewer. Cores meet only at the end of a turn,
+//! which has many parts where the tables have room: at a barrier, all wait for the slowest one.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
 use flowloom_engine::{Arrival, Draws, PacketError, Tally};
 use flowloom_jit::prefetch;
 
+use crate::crew::Wait;
 use crate::engine::{Core, Cores};
 use crate::spread::Spread;
 
-/// The most packets of a turn, a power of 2: so many that meetings cost little, and cores get equal shares.
+/// The packets of a part, a power of 2.
 const PART: usize = 1 << 14;
 /// The packets that a core takes at once to find their cores.
 const CHUNK: usize = 512;
+/// The most packets of a turn, and of those whose cores are found meanwhile.
+const WINDOW: usize = 16 * PART;
+
+// A chunk belongs to one part.
+const _: () = assert!(PART.is_multiple_of(CHUNK));
 /// The packets that are prefetched while their cores are found.
 const AHEAD: usize = 48;
 /// The most cores: a byte has the number of one.
 pub(crate) const MOST_CORES: usize = 256;
 
 /// Finds the cores of packets.
-fn spread(rule: &Spread, packets: &[Arrival<'_>], cores: usize, values: &mut Vec<u64>, found: &mut [u8]) {
+fn spread(rule: &Spread, packets: &[Arrival<'_>], cores: usize, values: &mut Vec<u64>, found: &[AtomicU8]) {
     packets.iter().take(2 * AHEAD).for_each(|packet| prefetch(packet));
     packets.iter().take(AHEAD).for_each(|packet| prefetch(packet.bytes.as_ptr()));
-    let mut found = found.iter_mut();
+    let mut found = found.iter();
     rule.each(packets, cores, values, |number, core| {
         if let Some(next) = packets.get(number + AHEAD) {
             prefetch(next.bytes.as_ptr());
@@ -44,9 +49,72 @@ fn spread(rule: &Spread, packets: &[Arrival<'_>], cores: usize, values: &mut Vec
         // Beyond the end, this is the chunk of another core, or nothing.
         prefetch(packets.as_ptr().wrapping_add(number + 2 * AHEAD));
         if let Some(found) = found.next() {
-            *found = core as u8;
+            found.store(core as u8, Ordering::Relaxed);
         }
     });
+}
+
+/// The cores of the packets of a window, which all cores find together.
+struct Owners<'o> {
+    /// By packet, its core, once its part is known.
+    cores: &'o [AtomicU8],
+    /// The number of the next chunk to find.
+    next: Count,
+    /// By part, the chunks that have been found.
+    found: Vec<Count>,
+    /// True if a core has panicked: there may be chunks that are never found.
+    is_abandoned: AtomicBool,
+}
+
+/// A number of chunks, on lines of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Count(AtomicUsize);
+
+impl<'o> Owners<'o> {
+    fn new(cores: &'o [AtomicU8]) -> Owners<'o> {
+        let found = (0..cores.len().div_ceil(PART)).map(|_| Count::default()).collect();
+        Owners { cores, next: Count::default(), found, is_abandoned: AtomicBool::new(false) }
+    }
+
+    /// The packets of each part that has some of these, in order.
+    fn parts(&self, packets: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+        let all = self.cores.len();
+        (packets.start / PART..packets.end.div_ceil(PART)).map(move |part| part * PART..all.min((part + 1) * PART))
+    }
+
+    /// The cores of the packets of a part. Finds them with the other cores first, by `find`, which gets the packets of a
+    /// chunk; `None` if another core has panicked.
+    fn of(&self, part: Range<usize>, mut find: impl FnMut(Range<usize>, &[AtomicU8])) -> Option<&'o [AtomicU8]> {
+        let found = &self.found[part.start / PART].0;
+        let mut wait = Wait::default();
+        while found.load(Ordering::Acquire) < part.len().div_ceil(CHUNK) {
+            let is_left = CHUNK * self.next.0.load(Ordering::Relaxed) < self.cores.len();
+            let first = if is_left { CHUNK * self.next.0.fetch_add(1, Ordering::Relaxed) } else { usize::MAX };
+            if first < self.cores.len() {
+                let chunk = first..self.cores.len().min(first + CHUNK);
+                find(chunk.clone(), &self.cores[chunk]);
+                self.found[first / PART].0.fetch_add(1, Ordering::Release);
+            } else if self.is_abandoned.load(Ordering::Relaxed) {
+                return None;
+            } else {
+                // Other cores are at chunks of the part.
+                wait.pause();
+            }
+        }
+        Some(&self.cores[part])
+    }
+}
+
+/// Tells other cores of a panic.
+struct Alarm<'o>(&'o AtomicBool);
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 /// The numbers of the packets of a core, in order.
@@ -63,16 +131,16 @@ impl Default for Own {
 impl Own {
     /// Lists the packets of a core, by the cores of all from number `first` on. Without branches, which nothing could
     /// predict: a number is written before it is known whether it counts.
-    fn list(&mut self, core: u8, owners: &[u8], first: usize) -> &[u32] {
+    fn list(&mut self, core: u8, owners: &[AtomicU8], first: usize) -> &[u32] {
         let (mut count, mut number) = (0, first as u32);
         let (eights, rest) = owners[..owners.len().min(PART)].as_chunks::<8>();
-        let mut add = |owner: u8| {
+        let mut add = |owner: &AtomicU8| {
             self.numbers[count % PART] = number;
-            count += usize::from(owner == core);
+            count += usize::from(owner.load(Ordering::Relaxed) == core);
             number += 1;
         };
-        eights.iter().for_each(|eight| eight.iter().copied().for_each(&mut add));
-        rest.iter().copied().for_each(add);
+        eights.iter().for_each(|eight| eight.iter().for_each(&mut add));
+        rest.iter().for_each(add);
         &self.numbers[..count]
     }
 }
@@ -95,57 +163,66 @@ impl Cores {
     ) -> Result<(), PacketError> {
         let is_parallel = packets.len() >= self.options.parallel_from;
         let count = self.cores.len();
-        // By packet from `next` up to `spread_to`, its core.
-        let mut owners = std::mem::take(&mut self.owners);
-        owners.clear();
-        let (mut next, mut spread_to) = (0, 0);
+        let mut room = std::mem::take(&mut self.owners);
+        let mut next = 0;
         let mut result = Ok(());
         while next < packets.len() && result.is_ok() {
-            let len = self.part(PART).min(spread_to - next);
-            if let Err(source) = self.keep_room(len) {
-                result = Err(PacketError { packet: next, source });
-                break;
-            }
-            if self.joined.is_some() {
-                let core = &mut self.cores[0];
-                core.count(packets.len() - next);
-                let ran = core.engine.datapath().tally(&packets[next..], draws.from(next), tally);
-                result = ran.map_err(|error| PacketError { packet: next + error.packet, ..error });
-                break;
-            }
-            let turn = next..next + len;
-            let end = (turn.end + PART).min(packets.len()).max(spread_to);
-            let unspread = &packets[spread_to..end];
-            let known = owners.len();
-            owners.resize(known + unspread.len(), 0);
-            let (known, new) = owners.split_at_mut(known);
-            let known = &known[..len];
-            let work = Mutex::new(unspread.chunks(CHUNK).zip(new.chunks_mut(CHUNK)));
-            let rule = &self.split.spread;
-            let turns = self.cores.iter_mut().map(|core| Turn { core, tally: Tally::default(), result: Ok(()) });
-            let mut turns: Vec<Turn<'_>> = turns.collect();
-            self.crew.each(is_parallel, &mut turns, |number, Turn { core, tally, result }| {
-                let own = core.own.list(number as u8, known, turn.start);
-                core.packets.fetch_add(own.len() as u64, Ordering::Relaxed);
-                *result = core.engine.tally_own(packets, own, draws, tally);
-                loop {
-                    let chunk = work.lock().unwrap_or_else(PoisonError::into_inner).next();
-                    let Some((packets, found)) = chunk else { break };
-                    spread(rule, packets, count, &mut core.values, found);
+            let window = &packets[next..packets.len().min(next + WINDOW)];
+            room.resize_with(room.len().max(window.len()), AtomicU8::default);
+            let owners = Owners::new(&room[..window.len()]);
+            let mut begun = 0;
+            while begun < window.len() && result.is_ok() {
+                let len = self.part(WINDOW).min(window.len() - begun);
+                if let Err(source) = self.keep_room(len) {
+                    result = Err(PacketError { packet: next + begun, source });
+                    break;
                 }
-            });
-            for turn in turns {
-                tally.merge(&turn.tally);
-                result = match (result, turn.result) {
-                    (Err(first), Err(other)) if first.packet <= other.packet => Err(first),
-                    (Err(first), Ok(())) => Err(first),
-                    (_, own) => own,
-                };
+                if self.joined.is_some() {
+                    let first = next + begun;
+                    let core = &mut self.cores[0];
+                    core.count(packets.len() - first);
+                    let ran = core.engine.datapath().tally(&packets[first..], draws.from(first), tally);
+                    self.owners = room;
+                    return ran.map_err(|error| PacketError { packet: first + error.packet, ..error });
+                }
+                let turn = begun..begun + len;
+                let rule = &self.split.spread;
+                let turns = self.cores.iter_mut().map(|core| Turn { core, tally: Tally::default(), result: Ok(()) });
+                let mut turns: Vec<Turn<'_>> = turns.collect();
+                self.crew.each(is_parallel, &mut turns, |number, Turn { core, tally, result }| {
+                    let _alarm = Alarm(&owners.is_abandoned);
+                    let Core { engine, own, values, packets: ran, .. } = &mut **core;
+                    let mut find =
+                        |part| owners.of(part, |chunk, found| spread(rule, &window[chunk], count, values, found));
+                    for part in owners.parts(turn.clone()) {
+                        // After an error, the others still need the cores of all packets.
+                        let Some(found) = find(part.clone()).filter(|_| result.is_ok()) else { continue };
+                        let (first, end) = (turn.start.max(part.start), turn.end.min(part.end));
+                        let own = own.list(number as u8, &found[first - part.start..end - part.start], next + first);
+                        ran.fetch_add(own.len() as u64, Ordering::Relaxed);
+                        *result = engine.tally_own(packets, own, draws, tally);
+                    }
+                    // Before the meeting, as a core that ends early has nothing else to do.
+                    if turn.end < window.len() {
+                        owners.parts(turn.end..turn.end + 1).for_each(|part| _ = find(part));
+                    }
+                });
+                for turn in turns {
+                    tally.merge(&turn.tally);
+                    result = match (result, turn.result) {
+                        (Err(first), Err(other)) if first.packet <= other.packet => Err(first),
+                        (Err(first), Ok(())) => Err(first),
+                        (_, own) => own,
+                    };
+                }
+                begun = turn.end;
             }
-            owners.drain(..len);
-            (next, spread_to) = (turn.end, end);
+            next += window.len();
         }
-        self.owners = owners;
+        self.owners = room;
         result
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -245,14 +245,14 @@ fn call_of<F: Fn(usize) + Sync>(_: &F) -> unsafe fn(*const (), usize) {
 
 /// A wait for a flag.
 #[derive(Debug, Default)]
-struct Wait {
+pub(crate) struct Wait {
     looks: u32,
     began: Option<Instant>,
 }
 
 impl Wait {
     /// Between two looks; returns false if the wait has taken long.
-    fn pause(&mut self) -> bool {
+    pub(crate) fn pause(&mut self) -> bool {
         if self.looks < LOOKS_ALONE {
             self.looks += 1;
             std::hint::spin_loop();

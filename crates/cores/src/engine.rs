@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use flowloom_engine::{
     Arrival, Choices, Datapath, Draws, EngineError, Event, Eviction, Frame, InPlace, Outcome, Output, Packet,
@@ -128,8 +128,8 @@ pub struct Cores {
     has_records: bool,
     /// The records of packets that several cores have run, in the order of the packets.
     events: Vec<Event>,
-    /// By packet that is counted soon, its core.
-    pub(crate) owners: Vec<u8>,
+    /// Memory for the cores of packets that are counted.
+    pub(crate) owners: Vec<AtomicU8>,
 }
 
 impl std::fmt::Debug for Cores {
