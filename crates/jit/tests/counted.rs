@@ -66,69 +66,34 @@ const MOVES: &str = "r1 = r9\nr2 = 6\ncall xdp_adjust_head\nif r0 != 0 goto shor
 const READS: &str = "r2 = *(u32 *)(r9 + 12)\nr8 += r2\ncall ktime_get_ns\nr8 ^= r0\n";
 const DRAWS: &str = "call get_prandom_u32\nr7 ^= r0\nr7 &= 15\n";
 
+/// Redirects to a port, without a helper, or by one.
+fn redirect(port: u32, by_helper: bool) -> String {
+    match by_helper {
+        false => format!("r1 = map[ports] ll\nr2 = {port}\nr3 = 2\ncall redirect_map\n"),
+        true => format!("r1 = {port}\nr2 = 0\ncall redirect\n"),
+    }
+}
+
+const SHORT: &str = "short:\nr0 = 1\nexit\n";
+
 /// Redirects packets of flows below 25, and leaves the others to another program, which gives verdict 4 without a
 /// target.
-const REDIRECTS: &str = "
-if r7 > 24 goto other
-r1 = map[ports] ll
-r2 = 1
-r3 = 2
-call redirect_map
-exit
-other:
-r1 = r9
-r2 = map[programs] ll
-r3 = 0
-call tail_call
-short:
-r0 = 1
-exit
-";
+fn redirects() -> String {
+    let inlined = redirect(1, false);
+    format!(
+        "if r7 > 24 goto other\n{inlined}exit\nother:\nr1 = r9\nr2 = map[programs] ll\nr3 = 0\ncall tail_call\n{SHORT}"
+    )
+}
 
 /// By flow: a redirect without a helper, verdict 4 without a target, a redirect before and one after one by a helper,
 /// and a redirect with another verdict.
-const TARGETS: &str = "
-if r7 > 9 goto none
-r1 = map[ports] ll
-r2 = 1
-r3 = 2
-call redirect_map
-exit
-none:
-if r7 > 19 goto before
-r0 = 4
-exit
-before:
-if r7 > 29 goto after
-r1 = map[ports] ll
-r2 = 2
-r3 = 2
-call redirect_map
-r1 = 1
-r2 = 0
-call redirect
-exit
-after:
-if r7 > 39 goto other
-r1 = 1
-r2 = 0
-call redirect
-r1 = map[ports] ll
-r2 = 2
-r3 = 2
-call redirect_map
-exit
-other:
-r1 = map[ports] ll
-r2 = 1
-r3 = 2
-call redirect_map
-r0 = 2
-exit
-short:
-r0 = 1
-exit
-";
+fn targets() -> String {
+    let [one, two, by_helper] = [redirect(1, false), redirect(2, false), redirect(1, true)];
+    let kinds = [one.clone(), "r0 = 4\n".into(), format!("{two}{by_helper}"), format!("{by_helper}{two}")];
+    let kind = |(number, code)| format!("if r7 > {} goto k{number}\n{code}exit\nk{number}:\n", 10 * number + 9);
+    let kinds: String = kinds.iter().enumerate().map(kind).collect();
+    format!("{kinds}{one}r0 = 2\nexit\n{SHORT}")
+}
 
 /// Compares counts and states with those of the interpreter: of all packets, and of two thirds of them.
 fn equal(program: &Program, packets: &[Vec<u8>]) {
@@ -180,7 +145,7 @@ fn packets_of_all_lengths_are_counted() {
 #[test]
 fn a_tail_call_does_not_redirect_as_an_earlier_packet() {
     let maps = format!("{MAP}\n.map ports devmap key 4 value 4 entries 8\n.map programs array key 4 value 4 entries 1");
-    let mut program = program(&maps, &format!("{HEAD}{LOOKUP}{REDIRECTS}"));
+    let mut program = program(&maps, &format!("{HEAD}{LOOKUP}{}", redirects()));
     let insns = asm::assemble("r0 = 4\nexit", &[]).expect("is assembled");
     let programs = program.maps.last_mut().expect("a map");
     (programs.kind, programs.members) = (MapKind::ProgArray, vec![(0, Member::Program(0))]);
@@ -196,7 +161,7 @@ fn each_packet_has_its_own_target() {
     let maps = format!("{MAP}\n.map ports devmap key 4 value 4 entries 8");
     let packet = |number: usize| vec![(number * 7 % 50) as u8; 64];
     for what in ["", WRITES] {
-        let program = program(&maps, &format!("{HEAD}{what}{LOOKUP}{TARGETS}"));
+        let program = program(&maps, &format!("{HEAD}{what}{LOOKUP}{}", targets()));
         let packets: Vec<Vec<u8>> = (0..900).map(packet).collect();
         equal(&program, &packets);
         // Counts do not tell ports apart.
