@@ -228,10 +228,17 @@ impl Lowering<'_> {
     pub(super) fn mark_seen(&mut self, element: usize) {
         let plan = self.plans[element].clone();
         let Some(map) = plan.seen else { return };
+        // Most flows have been seen before, and a lookup takes engines less time than an update.
+        self.map_arguments(map, plan.key_slot);
+        let b = &mut self.builder;
+        b.call(helper::MAP_LOOKUP_ELEM, 2);
+        let is_known = b.label();
+        b.jump64(Cond::Ne, R0, Operand::Imm(0), is_known);
         self.map_arguments(map, plan.key_slot);
         let b = &mut self.builder;
         b.copy(R3, R2);
         b.set(R4, BPF_ANY as u64);
         b.call(helper::MAP_UPDATE_ELEM, 4);
+        b.place(is_known);
     }
 }
