@@ -89,20 +89,29 @@ impl<'o> Owners<'o> {
         let found = &self.found[part.start / PART].0;
         let mut wait = Wait::default();
         while found.load(Ordering::Acquire) < part.len().div_ceil(CHUNK) {
-            let is_left = CHUNK * self.next.0.load(Ordering::Relaxed) < self.cores.len();
-            let first = if is_left { CHUNK * self.next.0.fetch_add(1, Ordering::Relaxed) } else { usize::MAX };
-            if first < self.cores.len() {
-                let chunk = first..self.cores.len().min(first + CHUNK);
-                find(chunk.clone(), &self.cores[chunk]);
-                self.found[first / PART].0.fetch_add(1, Ordering::Release);
-            } else if self.is_abandoned.load(Ordering::Relaxed) {
-                return None;
-            } else {
+            match self.take_chunk() {
+                Some(chunk) => {
+                    let number = chunk.start / PART;
+                    find(chunk.clone(), &self.cores[chunk]);
+                    self.found[number].0.fetch_add(1, Ordering::Release);
+                }
+                None if self.is_abandoned.load(Ordering::Relaxed) => return None,
                 // Other cores are at chunks of the part.
-                wait.pause();
+                None => _ = wait.pause(),
             }
         }
         Some(&self.cores[part])
+    }
+
+    /// Takes the next chunk to find; `None` if all have been taken.
+    fn take_chunk(&self) -> Option<Range<usize>> {
+        let all = self.cores.len();
+        // A core that waits only reads the line, so that it stays in the caches of all.
+        if CHUNK * self.next.0.load(Ordering::Relaxed) >= all {
+            return None;
+        }
+        let first = CHUNK * self.next.0.fetch_add(1, Ordering::Relaxed);
+        (first < all).then(|| first..all.min(first + CHUNK))
     }
 }
 

@@ -13,7 +13,7 @@
 #![allow(unsafe_code, reason = "functions for instructions that not all processors have")]
 
 use crate::hash;
-use crate::raw::Probe;
+use crate::raw::{Probe, RawTable};
 #[cfg(target_arch = "x86_64")]
 use crate::scan::{Avx512, has_avx512};
 use crate::scan::{Baseline, Scan};
@@ -45,18 +45,23 @@ impl FlowTable {
     #[inline(always)]
     pub fn prefetch_entry(&self, probe: &mut Probe) {
         // SAFETY: all processors have the baseline.
-        unsafe { self.prefetch_entry_with::<Baseline>(probe) }
+        unsafe { self.prefetch_entry_with::<Baseline>(&self.raw, probe, NEW_AHEAD) };
     }
 
+    /// [`FlowTable::prefetch_entry`] for a key with this number of new keys before it. Returns whether the key most
+    /// likely is in the table. `raw` is that of this table: a loop has a copy, whose fields stay in registers.
+    ///
     /// # Safety
     /// The processor has the instructions of `S`.
     #[inline(always)]
-    pub(crate) unsafe fn prefetch_entry_with<S: Scan>(&self, probe: &mut Probe) {
+    unsafe fn prefetch_entry_with<S: Scan>(&self, raw: &RawTable, probe: &mut Probe, new_before: u32) -> bool {
         // SAFETY: the caller's.
-        match unsafe { self.raw.prefetch_entry::<S>(probe) } {
+        let slot = unsafe { raw.prefetch_entry::<S>(probe) };
+        match slot {
             Some(slot) => self.prefetch_link(slot),
-            None => self.slots.prefetch(&self.raw, NEW_AHEAD),
+            None => self.slots.prefetch(raw, new_before),
         }
+        slot.is_some()
     }
 
     /// Prefetches what wave 2 could not know: the entries of the few keys whose home bucket had no room, and the
@@ -194,7 +199,7 @@ pub fn prefetch_entries<'a>(probes: impl Iterator<Item = (&'a FlowTable, &'a mut
 unsafe fn prefetch_avx512<'a>(probes: impl Iterator<Item = (&'a FlowTable, &'a mut Probe)>) {
     for (table, probe) in probes {
         // SAFETY: the caller's.
-        unsafe { table.prefetch_entry_with::<Avx512>(probe) };
+        unsafe { table.prefetch_entry_with::<Avx512>(&table.raw, probe, NEW_AHEAD) };
     }
 }
 
@@ -248,17 +253,9 @@ unsafe fn prefetch_group<S: Scan>(table: &FlowTable, probes: &mut [Probe], befor
     // A closure would not be compiled for the instructions of `S`.
     for (number, probe) in probes.iter_mut().enumerate() {
         // SAFETY: the caller's.
-        let is_later = match unsafe { raw.prefetch_entry::<S>(probe) } {
-            Some(slot) => {
-                table.prefetch_link(slot);
-                has_order
-            }
-            None => {
-                table.slots.prefetch(&raw, before + marks.new);
-                marks.new += 1;
-                probe.is_spilled()
-            }
-        };
+        let is_there = unsafe { table.prefetch_entry_with::<S>(&raw, probe, before + marks.new) };
+        marks.new += u32::from(!is_there);
+        let is_later = if is_there { has_order } else { probe.is_spilled() };
         marks.later |= u64::from(is_later) << number;
     }
     marks
