@@ -37,8 +37,9 @@ fn evidence_captures() {
     for shipped in shipped::shipped() {
         let mut reached = Reached::new(&shipped.variants[0].function);
         let mut compared: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+        let mut subject = shipped::Subject::new(&shipped.variants[0], kernel);
         for (_, packets) in &captures {
-            let came = shipped::verify(&shipped.variants[0], packets, kernel, &mut reached);
+            let came = subject.verify(packets, &mut reached);
             add(&mut compared, &came);
         }
         let points = reached.points();
@@ -82,12 +83,14 @@ fn evidence_coverage() {
         let mut reached = Reached::new(&shipped.variants[0].function);
         let mut compared: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
         let mut packets_run = 0;
+        let mut subjects: Vec<_> =
+            shipped.variants.iter().map(|variant| (variant, shipped::Subject::new(variant, kernel))).collect();
         // Traces of 50,000 packets until every point has its hits; at least two.
         for round in 0..rounds {
-            for variant in &shipped.variants {
+            for (variant, subject) in &mut subjects {
                 let packets = shipped::made(&variant.function, seed + round, random::packets(50_000));
                 packets_run += packets.len();
-                add(&mut compared, &shipped::verify(variant, &packets, kernel, &mut reached));
+                add(&mut compared, &subject.verify(&packets, &mut reached));
             }
             if round >= 1 && shipped.gaps(&reached, 100).is_empty() {
                 break;

@@ -12,6 +12,7 @@ use flowloom_exec::KernelEngine;
 use flowloom_isa::Program;
 use flowloom_jit::Jit;
 use flowloom_lower::{HeaderParser, LowerOptions, lower};
+use flowloom_verifier::Proof;
 use flowloom_verify::{Arrival, CompareOptions, ShrinkOptions, shrink, sweep_period};
 use flowloom_vm::Interpreter;
 
@@ -37,14 +38,41 @@ pub fn options(function: &Arc<Function>, program: &Program) -> CompareOptions {
 /// An engine, or the reason why there is none.
 pub type Engine = Result<Box<dyn Datapath>, String>;
 
+/// The proof of a program, which several engines share, or the reason why there is none.
+type Proved = Result<Proof, String>;
+
+fn proved(program: &Program) -> Proved {
+    flowloom_verifier::verify(program, &flowloom_verifier::Options::default()).map_err(|e| e.to_string())
+}
+
 /// The engines other than the reference machine, by name; an error for an engine that does not take the program.
 pub fn targets(program: &Program, with_kernel: bool) -> Vec<(&'static str, Engine)> {
+    single(program, &proved(program), with_kernel)
+}
+
+/// [`targets`], and machine code on two cores; where a function runs on one, the reasons go to stderr.
+pub fn all(function: &Function, program: &Program, with_kernel: bool) -> Vec<(&'static str, Engine)> {
+    let proof = proved(program);
+    let mut all = single(program, &proof, with_kernel);
+    match Split::of_function(function) {
+        Ok(split) => all.push((CORES, on_cores_with(program, &proof, split))),
+        Err(reasons) => eprintln!("{} runs on one core: {}", function.name, reasons.join("; ")),
+    }
+    all
+}
+
+/// The name of machine code on two cores.
+pub const CORES: &str = "jit on 2 cores";
+
+/// The engines on one core.
+fn single(program: &Program, proof: &Proved, with_kernel: bool) -> Vec<(&'static str, Engine)> {
     let interpreter = Interpreter::new(Arc::new(program.clone()))
         .map(|interp| flowloom_proofcheck::checked(interp).with_strict_stack());
     let mut targets: Vec<(&'static str, Engine)> =
         vec![("interp", interpreter.map(|i| Box::new(i) as Box<dyn Datapath>).map_err(|e| e.to_string()))];
-    targets.push(("jit", compiled(program, |jit| jit.with_cached_bytes(0))));
-    targets.push(("jit one by one", compiled(program, Jit::one_by_one)));
+    let boxed = |jit: Jit| -> Box<dyn Datapath> { Box::new(jit) };
+    targets.push(("jit", compiled(program, proof).map(|jit| boxed(jit.with_cached_bytes(0)))));
+    targets.push(("jit one by one", compiled(program, proof).map(|jit| boxed(jit.one_by_one()))));
     if with_kernel {
         let kernel = KernelEngine::load(program);
         targets.push(("kernel", kernel.map(|k| Box::new(k) as Box<dyn Datapath>).map_err(|e| e.to_string())));
@@ -52,38 +80,21 @@ pub fn targets(program: &Program, with_kernel: bool) -> Vec<(&'static str, Engin
     targets
 }
 
-/// The name of the engine of [`cores`].
-pub const CORES: &str = "jit on 2 cores";
-
-/// Machine code on two cores; `None` and the reasons on stderr for a function that runs on one.
-pub fn cores(function: &Function, program: &Program) -> Option<Engine> {
-    match Split::of_function(function) {
-        Ok(split) => Some(on_cores(program, split)),
-        Err(reasons) => {
-            eprintln!("{} runs on one core: {}", function.name, reasons.join("; "));
-            None
-        }
-    }
-}
-
 /// Machine code on two cores, which run even single packets on threads of their own.
 pub fn on_cores(program: &Program, split: Split) -> Engine {
-    let proof =
-        flowloom_verifier::verify(program, &flowloom_verifier::Options::default()).map_err(|e| e.to_string())?;
-    let jit = || -> Result<Box<dyn CoreEngine>, String> {
-        let jit = Jit::new(Arc::new(program.clone()), &proof).map_err(|e| e.to_string())?;
-        Ok(Box::new(jit.with_cached_bytes(0)))
-    };
+    on_cores_with(program, &proved(program), split)
+}
+
+fn on_cores_with(program: &Program, proof: &Proved, split: Split) -> Engine {
+    let jit =
+        || -> Result<Box<dyn CoreEngine>, String> { Ok(Box::new(compiled(program, proof)?.with_cached_bytes(0))) };
     let options = CoresOptions { parallel_from: 2, is_paced: false, ..CoresOptions::default() };
     Ok(Box::new(Cores::new(vec![jit()?, jit()?], split, options).map_err(|e| e.to_string())?))
 }
 
 /// The machine code of a program.
-fn compiled(program: &Program, set: fn(Jit) -> Jit) -> Engine {
-    let proof =
-        flowloom_verifier::verify(program, &flowloom_verifier::Options::default()).map_err(|e| e.to_string())?;
-    let jit = Jit::new(Arc::new(program.clone()), &proof).map_err(|e| e.to_string())?;
-    Ok(Box::new(set(jit)))
+fn compiled(program: &Program, proof: &Proved) -> Result<Jit, String> {
+    Jit::new(Arc::new(program.clone()), proof.as_ref().map_err(String::clone)?).map_err(|e| e.to_string())
 }
 
 /// The interpreter on the program whose headers the parser of the target finds: [`PARSER`].

@@ -6,9 +6,12 @@ use std::sync::Arc;
 
 use flowloom_efsm::Machine;
 use flowloom_efsm::model::Function;
+use flowloom_engine::Datapath;
 use flowloom_lower::unsupported_by_kernel;
 use flowloom_testkit::is_selected;
-use flowloom_verify::{Arrival, Point, PointKind, Reached, ShrinkOptions, Stimulus, StimulusOptions, compare};
+use flowloom_verify::{
+    Arrival, CompareOptions, Point, PointKind, Reached, ShrinkOptions, Stimulus, StimulusOptions, compare,
+};
 
 use super::engines;
 
@@ -206,32 +209,50 @@ impl Shipped {
 /// Result of one trace: packets compared and refused by each engine.
 pub type Compared = Vec<(&'static str, u64, u64)>;
 
-/// Compares every engine with the reference machine on a trace and adds the reference's coverage to `reached`; fails at
-/// a disagreement.
-pub fn verify(variant: &Variant, packets: &[Arrival], kernel: bool, reached: &mut Reached<'_>) -> Compared {
-    let function = &variant.function;
-    let program = engines::program(function);
-    let options = engines::options(function, &program);
-    let mut compared = Vec::new();
-    let cores = engines::cores(function, &program).map(|engine| (engines::CORES, engine));
-    let kernel = kernel && unsupported_by_kernel(function).is_empty();
-    for (engine, target) in engines::targets(&program, kernel).into_iter().chain(cores) {
-        let name = format!("{} ({}) on {engine}", function.name, variant.params);
-        let mut target = target.unwrap_or_else(|error| panic!("{name}: {error}"));
-        let mut machine = Machine::new(Arc::clone(function));
-        let report = compare(&mut machine, target.as_mut(), packets, &options);
-        let report = report.unwrap_or_else(|error| panic!("{name}: {error}"));
-        if let Some(disagreement) = &report.disagreement {
-            let smallest =
-                engines::smallest(&mut machine, target.as_mut(), packets, &options, &ShrinkOptions::default());
-            panic!("{name}: {disagreement}\n{smallest}");
-        }
-        if compared.is_empty() {
-            reached.add(&machine.coverage());
-        }
-        compared.push((engine, report.packets_compared, report.packets_refused()));
+/// The engines of a function, loaded once for any number of traces.
+pub struct Subject<'v> {
+    variant: &'v Variant,
+    options: CompareOptions,
+    targets: Vec<(&'static str, Box<dyn Datapath>)>,
+}
+
+impl Subject<'_> {
+    /// Loads all engines; fails if one does not take the function.
+    pub fn new(variant: &Variant, kernel: bool) -> Subject<'_> {
+        let function = &variant.function;
+        let program = engines::program(function);
+        let options = engines::options(function, &program);
+        let kernel = kernel && unsupported_by_kernel(function).is_empty();
+        let named = |(engine, target): (&'static str, engines::Engine)| {
+            let fails = |error| panic!("{} ({}) on {engine}: {error}", function.name, variant.params);
+            (engine, target.unwrap_or_else(fails))
+        };
+        let targets = engines::all(function, &program, kernel).into_iter().map(named).collect();
+        Subject { variant, options, targets }
     }
-    compared
+
+    /// Compares every engine with the reference machine on a trace and adds the reference's coverage to `reached`;
+    /// fails at a disagreement.
+    pub fn verify(&mut self, packets: &[Arrival], reached: &mut Reached<'_>) -> Compared {
+        let Variant { function, params } = self.variant;
+        let mut compared = Vec::new();
+        for (engine, target) in &mut self.targets {
+            let name = format!("{} ({params}) on {engine}", function.name);
+            let mut machine = Machine::new(Arc::clone(function));
+            let report = compare(&mut machine, target.as_mut(), packets, &self.options);
+            let report = report.unwrap_or_else(|error| panic!("{name}: {error}"));
+            if let Some(disagreement) = &report.disagreement {
+                let limits = ShrinkOptions::default();
+                let smallest = engines::smallest(&mut machine, target.as_mut(), packets, &self.options, &limits);
+                panic!("{name}: {disagreement}\n{smallest}");
+            }
+            if compared.is_empty() {
+                reached.add(&machine.coverage());
+            }
+            compared.push((*engine, report.packets_compared, report.packets_refused()));
+        }
+        compared
+    }
 }
 
 /// Packets generated for a function.

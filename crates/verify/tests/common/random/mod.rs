@@ -16,7 +16,7 @@ use flowloom_lower::{LowerOptions, lower, unsupported_by_kernel};
 use flowloom_testkit::skip;
 use flowloom_verify::{Arrival, Hits, Report, ShrinkOptions, Stimulus, StimulusCounts, StimulusOptions, compare};
 
-use super::engines::{self, CORES, PARSER};
+use super::engines::{self, PARSER};
 
 fn from_env(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
@@ -100,9 +100,8 @@ pub fn compare_all(
     let options = engines::options(function, &program);
     let kernel = kernel && unsupported_by_kernel(function).is_empty();
     let mut reports = Vec::new();
-    let cores = engines::cores(function, &program).map(|engine| (CORES, engine));
-    let others = [(PARSER, engines::parser(function))].into_iter().chain(cores);
-    for (name, engine) in engines::targets(&program, kernel).into_iter().chain(others) {
+    let parser = [(PARSER, engines::parser(function))];
+    for (name, engine) in engines::all(function, &program, kernel).into_iter().chain(parser) {
         let mut machine = Machine::new(Arc::clone(function));
         let report = engine.and_then(|mut engine| {
             compare(&mut machine, engine.as_mut(), packets, &options).map_err(|error| error.to_string())
@@ -170,9 +169,8 @@ pub fn run_some(
 fn smallest(function: &Arc<Function>, packets: &[Arrival], name: &str, seed: u64, number: u64) -> String {
     let program = engines::program(function);
     let options = engines::options(function, &program);
-    let cores = engines::cores(function, &program).map(|engine| (CORES, engine));
-    let others = [(PARSER, engines::parser(function))].into_iter().chain(cores);
-    let targets = engines::targets(&program, name == "kernel").into_iter().chain(others);
+    let parser = [(PARSER, engines::parser(function))];
+    let targets = engines::all(function, &program, name == "kernel").into_iter().chain(parser);
     let Some((_, Ok(mut engine))) = targets.into_iter().find(|(n, _)| *n == name) else {
         return format!("{name} is gone");
     };
