@@ -198,6 +198,11 @@ pub(crate) fn is_stream(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
+/// True for a file, which can be read twice, and never waits.
+pub(crate) fn is_file(path: &Path) -> bool {
+    !is_stream(path) && path.metadata().is_ok_and(|found| found.is_file())
+}
+
 /// The format of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CaptureFormat {

@@ -12,14 +12,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use flowloom_context::ContextLayout;
 use flowloom_efsm::{Coverage, Machine};
 use flowloom_engine::{Datapath, Event, Snapshot, SnapshotError, Verdict};
-use flowloom_exec::{EventReader, EventWriter, RunOptions, RunSummary, Sinks, SweepClock, run as run_packets};
-use flowloom_trace::{CaptureReader, CaptureWriter, Format, MergedReader};
+use flowloom_exec::{EventReader, EventWriter, RunOptions, RunSummary, Sinks, Source, SweepClock, run as run_packets};
+use flowloom_trace::{
+    Batch, CaptureReader, CaptureWriter, CapturedPacket, Format, MergedReader, ReadAhead, TraceError,
+};
 use flowloom_vm::fib;
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::args::{CaptureFormat, InputArgs, RoutesArgs, RunArgs, is_stream};
+use crate::args::{CaptureFormat, InputArgs, RoutesArgs, RunArgs, is_file, is_stream};
 use crate::describe::describe;
 use crate::failure::{Failure, INTERRUPTED, with_causes};
 use crate::files::Files;
@@ -205,7 +207,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         return live::run(args, &mut loaded);
     }
     let wanted = Wanted::parse(&args.trace)?;
-    let mut input = open_input(&args.input)?;
+    let reader = open_input(&args.input)?;
     let state = args.state_in.as_ref().map(|path| read_state(path, &mut loaded).map(|state| (path, state)));
     let state = state.transpose()?;
     let layouts = loaded.layouts();
@@ -231,20 +233,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let create = |path: &PathBuf| EventWriter::create(path).map_err(|e| Failure::file("written", path, &e));
     let mut events = args.events.as_ref().map(create).transpose()?;
     let sweep = SweepClock::of(layouts.values());
-    // A stream may wait for what its packets cause: it is not read ahead.
-    let reads_ahead = !args.input.read.iter().any(|path| is_stream(path));
+    // A stream or a pipe may wait for what its packets cause: it is not read ahead.
+    let reads_ahead = args.input.read.iter().all(|path| is_file(path));
     let options = RunOptions { seed: args.input.seed, count: args.input.count, sweep, reads_ahead };
     let bar = progress("packets", args.input.count);
-    // A damaged input ends the run, with a report of the packets before the damage.
-    let mut damage = None;
-    let mut packets = std::iter::from_fn(|| match input.next_packet() {
-        _ if interrupted.is_set() => None,
-        Ok(packet) => packet.map(Ok),
-        Err(e) => {
-            damage = Some(e);
-            None
-        }
-    });
+    let mut input = Input { reader: Some(reader), batches: None, interrupted: &interrupted, damage: None };
     let mut reporter = loaded.function().and_then(|function| Reporter::of(function, args.json));
     let to_stdout = !args.write.as_deref().is_some_and(is_stream);
     let mut print_report = |event: &Event| {
@@ -271,9 +264,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
                 &mut traced
             }
         };
-        run_packets(datapath, &mut packets, sinks, options, &mut |so_far| bar.set_position(so_far.packets))
+        run_packets(datapath, &mut input, sinks, options, &mut |so_far| bar.set_position(so_far.packets))
     };
     bar.finish_and_clear();
+    let damage = input.damage;
     // Finish the capture also after a failure, so that it stays readable.
     let finished = writer.map_or(Ok(()), CaptureWriter::finish);
     if let (Some(events), Some(path)) = (events, &args.events) {
@@ -319,6 +313,54 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         _ if interrupted.is_set() => Err(Failure::Interrupted),
         Some(e) => Err(Failure::input(&e)),
         None => Ok(()),
+    }
+}
+
+/// The packets of captures, up to a signal. A damaged capture ends them too, so that there is a report of the packets
+/// before the damage.
+struct Input<'i> {
+    /// Until batches are wanted.
+    reader: Option<MergedReader>,
+    batches: Option<ReadAhead>,
+    interrupted: &'i Interrupted,
+    damage: Option<TraceError>,
+}
+
+impl Source for Input<'_> {
+    fn next_packet(&mut self) -> Result<Option<CapturedPacket>, TraceError> {
+        let Some(reader) = &mut self.reader else {
+            return Ok(self.next_batch(1)?.iter().next().map(CapturedPacket::from));
+        };
+        match reader.next_packet() {
+            // The signal may have come while a stream was waited for.
+            _ if self.interrupted.is_set() => Ok(None),
+            Ok(packet) => Ok(packet),
+            Err(damage) => {
+                self.damage = Some(damage);
+                Ok(None)
+            }
+        }
+    }
+
+    fn next_batch(&mut self, most: usize) -> Result<Batch<'_>, TraceError> {
+        if let Some(reader) = self.reader.take() {
+            self.batches = Some(ReadAhead::new(reader)?);
+        }
+        let Some(batches) = &mut self.batches else { return Ok(Batch::default()) };
+        match batches.next_batch(most) {
+            _ if self.interrupted.is_set() => Ok(Batch::default()),
+            Ok(batch) => Ok(batch),
+            Err(damage) => {
+                self.damage = Some(damage);
+                Ok(Batch::default())
+            }
+        }
+    }
+
+    fn take_back(&mut self, packets: usize) {
+        if let Some(batches) = &mut self.batches {
+            batches.take_back(packets);
+        }
     }
 }
 
@@ -480,5 +522,61 @@ impl Report<'_> {
             value["maps"] = json!(maps);
         }
         value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io::Cursor;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    /// A capture of packets of 60 bytes, the last of which lacks this many bytes.
+    fn reader(packets: usize, lacks: usize) -> MergedReader {
+        let mut bytes = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0];
+        for number in 0..packets {
+            bytes.extend([number as u8, 0, 0, 0, 0, 0, 0, 0, 60, 0, 0, 0, 60, 0, 0, 0]);
+            bytes.extend([number as u8; 60]);
+        }
+        bytes.truncate(bytes.len() - lacks);
+        MergedReader::new(vec![CaptureReader::from_reader("x", Cursor::new(bytes)).unwrap()])
+    }
+
+    fn batch(input: &mut Input<'_>, most: usize) -> Vec<u8> {
+        input.next_batch(most).unwrap().iter().map(|packet| packet.bytes[0]).collect()
+    }
+
+    #[test]
+    fn a_signal_ends_the_packets() {
+        let interrupted = Interrupted(Arc::new(AtomicBool::new(false)));
+        let input = |packets, lacks| Input {
+            reader: Some(reader(packets, lacks)),
+            batches: None,
+            interrupted: &interrupted,
+            damage: None,
+        };
+        let (mut single, mut batches, mut damaged) = (input(4, 0), input(4, 0), input(4, 1));
+        assert_eq!(single.next_packet().unwrap().unwrap().bytes, [0; 60]);
+        assert_eq!(batch(&mut batches, 2), [0, 1]);
+        batches.take_back(1);
+        assert_eq!(batches.next_packet().unwrap().unwrap().bytes, [1; 60]);
+        assert_eq!(batch(&mut damaged, 9), [0, 1, 2]);
+        interrupted.0.store(true, Ordering::Relaxed);
+        assert_eq!(single.next_packet().unwrap(), None);
+        assert!(batch(&mut batches, 9).is_empty());
+        // What ends the packets is the signal.
+        assert!(batch(&mut damaged, 9).is_empty() && damaged.damage.is_none());
+    }
+
+    #[test]
+    fn damage_ends_the_packets() {
+        let interrupted = Interrupted(Arc::new(AtomicBool::new(false)));
+        let mut input = Input { reader: Some(reader(4, 1)), batches: None, interrupted: &interrupted, damage: None };
+        assert_eq!(batch(&mut input, 9), [0, 1, 2]);
+        assert!(input.damage.is_none() && batch(&mut input, 9).is_empty());
+        assert!(input.damage.unwrap().to_string().contains("after 3 packets"));
     }
 }

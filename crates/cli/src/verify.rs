@@ -8,7 +8,7 @@ mod target;
 pub(crate) use case::keeps_ports;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use flowloom_engine::{Datapath, EngineError, Port, Verdict};
@@ -20,7 +20,7 @@ use flowloom_verify::{
 };
 use serde_json::{Value, json};
 
-use crate::args::{InputArgs, VerifyArgs, is_stream};
+use crate::args::{InputArgs, VerifyArgs, is_file};
 use crate::failure::Failure;
 use crate::files::{Files, can_be_written};
 use crate::output::{counted, grouped, print, print_json, print_note, progress, quoted, table, warn};
@@ -258,9 +258,7 @@ enum Source<'a> {
 
 impl<'a> Source<'a> {
     fn new(args: &'a VerifyArgs, loaded: &Loaded) -> Result<Source<'a>, Failure> {
-        // Pipes and streams can be read only once.
-        let is_file = |path: &PathBuf| !is_stream(path) && path.metadata().is_ok_and(|found| found.is_file());
-        let again = args.input.read.iter().all(is_file);
+        let again = args.input.read.iter().all(|path| is_file(path));
         if again && !args.input.read.is_empty() {
             return Ok(Source::Read(&args.input));
         }

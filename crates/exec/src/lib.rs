@@ -29,6 +29,8 @@ pub use live::{
     Advice, EventMaps, Former, Handover, Interface, Live, LiveError, LiveOptions, Mode, Occupant, SWEEPER, Successor,
     Traffic, advice,
 };
-pub use run::{EventReader, EventWriter, PacketClock, RunOptions, RunSummary, Sinks, SweepClock, run};
+pub use run::{
+    EventReader, EventWriter, IterSource, PacketClock, RunOptions, RunSummary, Sinks, Source, SweepClock, run,
+};
 pub use running::{Description, KeyField, KeyForm, MapDescription, Running, RunningError, Table, UpdateMode, running};
 pub use sys::{Interrupts, Wake, monotonic_ns};

@@ -4,6 +4,7 @@
 mod ahead;
 mod counted;
 mod events;
+mod source;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,11 +12,12 @@ use std::time::{Duration, Instant};
 
 use flowloom_context::ContextLayout;
 use flowloom_engine::{Datapath, Event, Packet, Port, Refusal, Verdict};
-use flowloom_trace::{CaptureWriter, CapturedPacket, TraceError};
+use flowloom_trace::{CaptureWriter, CapturedPacket};
 
 use crate::error::ExecError;
 use ahead::{Batches, Timed};
 pub use events::EventWriter;
+pub use source::{IterSource, Source};
 
 const PACKETS_PER_CLOCK_READ: u64 = 1024;
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
@@ -178,7 +180,7 @@ pub type EventReader<'a> = dyn FnMut(&Event) -> io::Result<()> + 'a;
 /// Constant memory besides the engine's state.
 pub fn run(
     datapath: &mut dyn Datapath,
-    input: &mut dyn Iterator<Item = Result<CapturedPacket, TraceError>>,
+    input: &mut dyn Source,
     mut sinks: Sinks<'_>,
     options: RunOptions,
     progress: &mut dyn FnMut(&RunSummary),

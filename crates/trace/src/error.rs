@@ -40,6 +40,12 @@ pub enum TraceError {
         /// The error of the operating system.
         source: io::Error,
     },
+    /// There is no thread that could read captures ahead.
+    #[error("cannot start a thread that reads captures: {source}; is the number of processes or memory limited?")]
+    Thread {
+        /// The error of the operating system.
+        source: io::Error,
+    },
     /// The compressed file is truncated.
     #[error("{place}: the xz file is truncated; copy or compress it again")]
     TruncatedXz {

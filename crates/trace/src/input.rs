@@ -59,6 +59,33 @@ impl Input {
         &self.name
     }
 
+    /// The bytes in memory, those that have been consumed included.
+    pub(crate) fn window(&self) -> &[u8] {
+        &self.window[..self.end]
+    }
+
+    /// The number of the next byte in the window.
+    pub(crate) fn position(&self) -> usize {
+        self.start
+    }
+
+    /// The bytes in memory that have not been consumed.
+    pub(crate) fn unread(&self) -> &[u8] {
+        &self.window[self.start..self.end]
+    }
+
+    /// Exchanges the window for another memory of `len` bytes, or more where more have not been consumed, which are
+    /// copied there.
+    pub(crate) fn exchange_window(&mut self, memory: &mut Vec<u8>, len: usize) {
+        let left = self.end - self.start;
+        // It may have been the window of a long record.
+        memory.resize(len.max(left), 0);
+        memory.shrink_to(2 * len);
+        memory[..left].copy_from_slice(self.unread());
+        std::mem::swap(&mut self.window, memory);
+        (self.start, self.end) = (0, left);
+    }
+
     /// The current read position.
     pub(crate) fn place(&self) -> Location {
         self.place_at(0)
@@ -153,26 +180,28 @@ pub(crate) enum ByteOrder {
 impl ByteOrder {
     /// Reads an integer at `at`, which must lie inside `bytes`.
     pub(crate) fn u16(self, bytes: &[u8], at: usize) -> u16 {
-        u16::from_le_bytes(self.to_little(bytes, at))
+        let little = u16::from_le_bytes(Self::array(bytes, at));
+        if self == ByteOrder::Big { little.swap_bytes() } else { little }
     }
 
     /// Reads an integer at `at`, which must lie inside `bytes`.
+    #[inline]
     pub(crate) fn u32(self, bytes: &[u8], at: usize) -> u32 {
-        u32::from_le_bytes(self.to_little(bytes, at))
+        let little = u32::from_le_bytes(Self::array(bytes, at));
+        if self == ByteOrder::Big { little.swap_bytes() } else { little }
     }
 
     /// Reads an integer at `at`, which must lie inside `bytes`.
     pub(crate) fn u64(self, bytes: &[u8], at: usize) -> u64 {
-        u64::from_le_bytes(self.to_little(bytes, at))
+        let little = u64::from_le_bytes(Self::array(bytes, at));
+        if self == ByteOrder::Big { little.swap_bytes() } else { little }
     }
 
-    /// The `N` bytes of an integer at `at`, the least significant first.
-    fn to_little<const N: usize>(self, bytes: &[u8], at: usize) -> [u8; N] {
+    /// The `N` bytes at `at`.
+    #[inline]
+    fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
         let mut array = [0; N];
         array.copy_from_slice(&bytes[at..at + N]);
-        if self == ByteOrder::Big {
-            array.reverse();
-        }
         array
     }
 }

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A [`CaptureReader`] reads pcap and pcapng, plain or xz-compressed, in constant memory. A [`MergedReader`] merges
-//! several captures by time. A [`CaptureWriter`] writes either format. Frames, their lengths on the wire and their
-//! timestamps in nanoseconds are preserved. A malformed capture yields its packets up to the first error, which names
-//! the offset.
+//! several captures by time. A [`ReadAhead`] is a thread that reads batches of packets which are not copied. A
+//! [`CaptureWriter`] writes either format. Frames, their lengths on the wire and their timestamps in nanoseconds are
+//! preserved. A malformed capture yields its packets up to the first error, which names the offset.
 //!
 //! ```no_run
 //! use flowloom_trace::{CaptureWriter, MergedReader, TraceError};
@@ -29,6 +29,8 @@
 //! and requests more input when a length inside a block is wrong, so malformed input looks like truncation.
 #![forbid(unsafe_code)]
 
+mod ahead;
+mod batch;
 mod comparison;
 mod error;
 mod flows;
@@ -40,9 +42,12 @@ mod merge;
 mod pcap;
 mod pcapng;
 mod reader;
+mod steps;
 mod traffic;
 mod writer;
 
+pub use ahead::ReadAhead;
+pub use batch::{Batch, PacketBuffer, PacketRef};
 pub use comparison::{Comparison, Unit};
 pub use error::{Location, TraceError};
 pub use flows::{ACTIVE_WINDOW_NS, FlowCount, NEW_WINDOW_NS};

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::path::Path;
 
+use crate::batch::PacketBuffer;
 use crate::error::TraceError;
 use crate::reader::{CaptureReader, CapturedPacket, FIRST_PORT};
 
@@ -26,7 +27,12 @@ pub struct MergedReader {
     /// Captures whose next packet is not read yet.
     unread: Vec<usize>,
     port_by: Option<PortBy>,
+    /// What ended the last batch of several captures, for the next read.
+    failure: Option<TraceError>,
 }
+
+/// The bytes of a batch of several captures, besides one packet.
+const BATCH_BYTES: usize = 512 << 10;
 
 impl MergedReader {
     /// Opens files, in port order.
@@ -46,6 +52,7 @@ impl MergedReader {
             unread: (0..captures.len()).rev().collect(),
             captures,
             port_by: None,
+            failure: None,
         }
     }
 
@@ -71,6 +78,9 @@ impl MergedReader {
     /// # Errors
     /// As [`MergedReader::next_packet`].
     pub fn read_into(&mut self, packet: &mut CapturedPacket) -> Result<bool, TraceError> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
         match &mut self.captures[..] {
             // A single capture needs no merge.
             [only] => {
@@ -90,6 +100,36 @@ impl MergedReader {
             packet.port = port_by(&packet.bytes);
         }
         Ok(true)
+    }
+
+    /// Replaces the packets of `buffer` by the next ones, at most `most`, and none at the end of all captures. There
+    /// may be fewer before the end. The packets of a single capture are not copied, but stay where they were read to;
+    /// the rest of what was read with them is copied, so `most` should not be small.
+    ///
+    /// # Errors
+    /// As [`MergedReader::next_packet`], after the packets before.
+    pub fn read_batch(&mut self, most: usize, buffer: &mut PacketBuffer) -> Result<(), TraceError> {
+        if let [only] = &mut self.captures[..] {
+            only.read_batch(most, buffer)?;
+            if let Some(port_by) = &mut self.port_by {
+                buffer.set_ports(port_by);
+            }
+            return Ok(());
+        }
+        buffer.clear();
+        let mut packet = CapturedPacket::default();
+        while buffer.batch().len() < most && buffer.memory.len() < BATCH_BYTES {
+            match self.read_into(&mut packet) {
+                Ok(true) => buffer.push(&packet),
+                Ok(false) => break,
+                Err(failure) if buffer.batch().is_empty() => return Err(failure),
+                Err(failure) => {
+                    self.failure = Some(failure);
+                    break;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Position of the capture with the earliest next packet.

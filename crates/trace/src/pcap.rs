@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Plain pcap files [pcap 4, 5].
 
+use crate::batch::Place;
 use crate::error::TraceError;
 use crate::input::{ByteOrder, Input, Malformation};
 use crate::linktype;
-use crate::reader::{CapturedPacket, FIRST_PORT, LARGEST_PACKET_BYTES, MAX_PACKET_BYTES};
+use crate::reader::{FIRST_PORT, LARGEST_PACKET_BYTES, MAX_PACKET_BYTES};
 
 const FILE_HEADER_BYTES: usize = 24;
 const PACKET_HEADER_BYTES: usize = 16;
@@ -52,31 +53,51 @@ impl Pcap {
         Ok(Pcap { order, fraction_ns, limit_bytes: snap_bytes.clamp(LARGEST_PACKET_BYTES, MAX_PACKET_BYTES) })
     }
 
-    /// Reads the next packet. Returns false at the end.
-    pub(crate) fn next(&mut self, input: &mut Input, packet: &mut CapturedPacket) -> Result<bool, TraceError> {
-        if input.peek(PACKET_HEADER_BYTES)?.is_empty() {
-            return Ok(false);
+    /// Finds packets that are whole in these bytes of the window, from `begin` on, until there are `most`. Returns the
+    /// bytes of their records.
+    pub(crate) fn find_whole(&self, window: &[u8], begin: usize, places: &mut Vec<Place>, most: usize) -> usize {
+        let mut at = begin;
+        while places.len() < most
+            && let Some(header) = window[at..].first_chunk()
+        {
+            let place = self.place(header, at + PACKET_HEADER_BYTES);
+            let end = place.at + place.len_bytes as usize;
+            if place.len_bytes > self.limit_bytes || end > window.len() {
+                break;
+            }
+            places.push(place);
+            at = end;
         }
-        let header = input.peek_whole("a packet's header", PACKET_HEADER_BYTES)?;
-        let seconds = u64::from(self.order.u32(header, 0));
-        let fraction = u64::from(self.order.u32(header, 4));
-        let captured_bytes = self.order.u32(header, 8);
-        let original_len_bytes = self.order.u32(header, 12);
-        if captured_bytes > self.limit_bytes {
-            let (found, expected) = (format!("{captured_bytes} bytes"), format!("at most {} bytes", self.limit_bytes));
+        at - begin
+    }
+
+    /// The packet after a header, whose bytes begin at `at`.
+    #[inline(always)]
+    fn place(&self, header: &[u8; PACKET_HEADER_BYTES], at: usize) -> Place {
+        let word = |at| self.order.u32(header, at);
+        // Both factors have at most 32 bits, so this cannot overflow. A fraction of a second or more carries over.
+        let time_ns = u64::from(word(0)) * NS_PER_S + u64::from(word(4)) * self.fraction_ns;
+        let (len_bytes, original_len_bytes) = (word(8), word(12));
+        Place { at, len_bytes, time_ns, original_len_bytes, interface: 0, port: FIRST_PORT, verdict: None }
+    }
+
+    /// Finds the next packet in the window of `input`. Returns `None` at the end.
+    pub(crate) fn next(&mut self, input: &mut Input) -> Result<Option<Place>, TraceError> {
+        if input.peek(PACKET_HEADER_BYTES)?.is_empty() {
+            return Ok(None);
+        }
+        let mut header = [0; PACKET_HEADER_BYTES];
+        header.copy_from_slice(input.peek_whole("a packet's header", PACKET_HEADER_BYTES)?);
+        let place = self.place(&header, 0);
+        if place.len_bytes > self.limit_bytes {
+            let found = format!("{} bytes", place.len_bytes);
+            let expected = format!("at most {} bytes", self.limit_bytes);
             return Err(input.malformed(Malformation::new(8, "the captured length of a packet", found, expected)));
         }
-        let record_bytes = PACKET_HEADER_BYTES + captured_bytes as usize;
-        let record = input.peek_whole("a packet", record_bytes)?;
-        packet.bytes.clear();
-        packet.bytes.extend_from_slice(&record[PACKET_HEADER_BYTES..]);
-        // Both factors have at most 32 bits, so this cannot overflow. A fraction of a second or more carries over.
-        packet.time_ns = seconds * NS_PER_S + fraction * self.fraction_ns;
-        packet.original_len_bytes = original_len_bytes;
-        packet.interface = 0;
-        packet.port = FIRST_PORT;
-        packet.verdict = None;
+        let record_bytes = PACKET_HEADER_BYTES + place.len_bytes as usize;
+        input.peek_whole("a packet", record_bytes)?;
+        let at = input.position() + PACKET_HEADER_BYTES;
         input.consume(record_bytes);
-        Ok(true)
+        Ok(Some(Place { at, ..place }))
     }
 }

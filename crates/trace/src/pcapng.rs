@@ -3,10 +3,11 @@
 //!
 //! Blocks that neither hold nor describe packets are skipped without buffering.
 
+use crate::batch::Place;
 use crate::error::TraceError;
 use crate::input::{ByteOrder, Input, Malformation};
 use crate::linktype;
-use crate::reader::{CapturedPacket, FIRST_PORT, MAX_PACKET_BYTES};
+use crate::reader::{FIRST_PORT, MAX_PACKET_BYTES};
 
 /// Type of a section header, a palindrome in both byte orders.
 pub(crate) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
@@ -27,6 +28,9 @@ pub(crate) const PORT_NAME: &str = "port ";
 
 /// Type, length, and first word of the body (the byte order in a section header).
 const BLOCK_START_BYTES: usize = 12;
+/// Where the bytes of a packet begin in an enhanced packet block, and in a simple one.
+const EPB_DATA_AT: usize = 28;
+const SPB_DATA_AT: usize = 12;
 /// Type and both lengths.
 const FRAME_BYTES: u32 = 12;
 /// Limit of blocks that are buffered whole: the largest packet, and as many bytes of options.
@@ -86,22 +90,18 @@ impl PcapNg {
     /// Reads the first section header.
     pub(crate) fn open(input: &mut Input) -> Result<PcapNg, TraceError> {
         let mut file = PcapNg { order: ByteOrder::Little, interfaces: Vec::new(), last_time_ns: 0 };
-        file.block(input, &mut CapturedPacket::default())?;
+        file.block(input)?;
         Ok(file)
     }
 
-    /// Reads the next packet. Returns false at the end.
-    pub(crate) fn next(&mut self, input: &mut Input, packet: &mut CapturedPacket) -> Result<bool, TraceError> {
-        loop {
-            match self.block(input, packet)? {
-                Block::Packet => return Ok(true),
-                Block::Other => {}
-                Block::End => return Ok(false),
-            }
-        }
+    /// True if the next block is whole in these bytes. Not of a section header in another byte order, whose length
+    /// seems too large.
+    pub(crate) fn is_whole(&self, bytes: &[u8]) -> bool {
+        bytes.get(..BLOCK_START_BYTES).is_some_and(|start| self.order.u32(start, 4) as usize <= bytes.len())
     }
 
-    fn block(&mut self, input: &mut Input, packet: &mut CapturedPacket) -> Result<Block, TraceError> {
+    /// Reads the next block; a packet stays in the window of `input`.
+    pub(crate) fn block(&mut self, input: &mut Input) -> Result<Block, TraceError> {
         if input.peek(BLOCK_START_BYTES)?.is_empty() {
             return Ok(Block::End);
         }
@@ -139,13 +139,17 @@ impl PcapNg {
         let parsed = match kind {
             SECTION_HEADER => self.section(body),
             INTERFACE => self.interface(body),
-            SIMPLE_PACKET => self.simple_packet(body, packet),
-            _ => self.packet(body, kind, packet),
+            SIMPLE_PACKET => self.simple_packet(body),
+            _ => self.packet(body, kind),
         };
         match parsed {
             Ok(parsed) => {
+                let begin = input.position();
                 input.consume(len_bytes as usize);
-                Ok(parsed)
+                Ok(match parsed {
+                    Block::Packet(place) => Block::Packet(Place { at: begin + place.at, ..place }),
+                    other => other,
+                })
             }
             Err(BlockError::Malformation(malformation)) => Err(input.malformed(malformation)),
             Err(BlockError::LinkType(interface, link_type)) => {
@@ -208,14 +212,14 @@ impl PcapNg {
         Ok(Block::Other)
     }
 
-    /// Parses an enhanced packet block, or the obsolete one, whose interface number has 16 bits.
-    fn packet(&mut self, body: &[u8], kind: u32, packet: &mut CapturedPacket) -> Result<Block, BlockError> {
+    /// Parses an enhanced packet block, or the obsolete one, whose interface number has 16 bits. The place is that in
+    /// the block.
+    fn packet(&mut self, body: &[u8], kind: u32) -> Result<Block, BlockError> {
         let id = if kind == OBSOLETE_PACKET { u32::from(self.order.u16(body, 8)) } else { self.order.u32(body, 8) };
         let interface = self.interface_of(id)?;
         let ticks = u64::from(self.order.u32(body, 12)) << 32 | u64::from(self.order.u32(body, 16));
         let captured_bytes = self.order.u32(body, 20);
-        let data = &body[28..];
-        check_captured(20, captured_bytes, data.len())?;
+        check_captured(20, captured_bytes, body.len() - EPB_DATA_AT)?;
         let time_ns = interface.resolution.to_ns(ticks) as i128 + i128::from(interface.offset_s) * 1_000_000_000;
         let Ok(time_ns) = u64::try_from(time_ns) else {
             let (found, expected) = (format!("{time_ns} ns since 1970"), format!("0 to {} ns", u64::MAX));
@@ -223,42 +227,43 @@ impl PcapNg {
         };
         let padded_bytes = captured_bytes.next_multiple_of(4) as usize;
         let mut verdict = None;
-        for option in (Options { order: self.order, body, at: 28 + padded_bytes }) {
+        for option in (Options { order: self.order, body, at: EPB_DATA_AT + padded_bytes }) {
             let (_, code, value) = option?;
             // The obsolete block uses other option codes.
             if kind == ENHANCED_PACKET && code == OPTION_EPB_VERDICT && value.len() == 9 && value[0] == VERDICT_XDP {
                 verdict = u32::try_from(self.order.u64(value, 1)).ok();
             }
         }
-        packet.bytes.clear();
-        packet.bytes.extend_from_slice(&data[..captured_bytes as usize]);
-        packet.time_ns = time_ns;
-        packet.original_len_bytes = self.order.u32(body, 24);
-        packet.interface = id;
-        packet.port = interface.port;
-        packet.verdict = verdict;
         self.last_time_ns = time_ns;
-        Ok(Block::Packet)
+        Ok(Block::Packet(Place {
+            at: EPB_DATA_AT,
+            len_bytes: captured_bytes,
+            time_ns,
+            original_len_bytes: self.order.u32(body, 24),
+            interface: id,
+            port: interface.port,
+            verdict,
+        }))
     }
 
     /// Parses a simple packet block: of interface 0, cut at its snap length, without a timestamp.
-    fn simple_packet(&mut self, body: &[u8], packet: &mut CapturedPacket) -> Result<Block, BlockError> {
+    fn simple_packet(&mut self, body: &[u8]) -> Result<Block, BlockError> {
         let interface = self.interface_of(0)?;
         let original_len_bytes = self.order.u32(body, 8);
         let captured_bytes = match interface.snap_bytes {
             0 => original_len_bytes,
             snap_bytes => original_len_bytes.min(snap_bytes),
         };
-        let data = &body[12..];
-        check_captured(8, captured_bytes, data.len())?;
-        packet.bytes.clear();
-        packet.bytes.extend_from_slice(&data[..captured_bytes as usize]);
-        packet.time_ns = self.last_time_ns;
-        packet.original_len_bytes = original_len_bytes;
-        packet.interface = 0;
-        packet.port = interface.port;
-        packet.verdict = None;
-        Ok(Block::Packet)
+        check_captured(8, captured_bytes, body.len() - SPB_DATA_AT)?;
+        Ok(Block::Packet(Place {
+            at: SPB_DATA_AT,
+            len_bytes: captured_bytes,
+            time_ns: self.last_time_ns,
+            original_len_bytes,
+            interface: 0,
+            port: interface.port,
+            verdict: None,
+        }))
     }
 
     fn interface_of(&self, id: u32) -> Result<Interface, BlockError> {
@@ -275,8 +280,8 @@ impl PcapNg {
 
 /// Kind of a parsed block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Block {
-    Packet,
+pub(crate) enum Block {
+    Packet(Place),
     Other,
     End,
 }

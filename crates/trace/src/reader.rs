@@ -7,10 +7,12 @@ use std::path::Path;
 
 use lzma_rust2::XzReader;
 
+use crate::batch::{PacketBuffer, Place};
 use crate::error::TraceError;
 use crate::input::Input;
 use crate::pcap::Pcap;
-use crate::pcapng::PcapNg;
+use crate::pcapng::{Block, PcapNg};
+use crate::steps::Steps;
 
 /// Ports are numbered from 1.
 pub(crate) const FIRST_PORT: u32 = 1;
@@ -19,6 +21,10 @@ pub(crate) const FIRST_PORT: u32 = 1;
 pub(crate) const LARGEST_PACKET_BYTES: u32 = 262_144;
 /// The largest accepted packet; a larger length is treated as malformed.
 pub(crate) const MAX_PACKET_BYTES: u32 = 16 << 20;
+
+/// The window of a reader of batches, of 7,000 short packets: the windows that are used in turn fit in the caches of a
+/// core, where the engine finds what has been read.
+const BATCH_WINDOW_BYTES: usize = 512 << 10;
 
 const XZ_MAGIC: [u8; 6] = [0xfd, b'7', b'z', b'X', b'Z', 0];
 /// Four times the dictionary size of `xz -9`; a corrupt header can request up to 4 GiB.
@@ -76,6 +82,8 @@ pub struct CaptureReader {
     input: Input,
     file: CaptureFile,
     is_ended: bool,
+    /// What ended the last batch, for the next read.
+    failure: Option<TraceError>,
 }
 
 enum CaptureFile {
@@ -115,7 +123,7 @@ impl CaptureReader {
             Ok(_) if magic == XZ_MAGIC => {
                 let packed = Cursor::new(magic).chain(BufReader::new(source));
                 let unpacked = XzReader::new_mem_limit(packed, true, XZ_MEMORY_KIB);
-                Input::new(name.to_owned(), Box::new(unpacked), true)
+                Input::new(name.to_owned(), Box::new(Steps::new(unpacked)), true)
             }
             Ok(_) => Input::new(name.to_owned(), Box::new(Cursor::new(magic).chain(source)), false),
             Err(source) => {
@@ -135,7 +143,7 @@ impl CaptureReader {
                 None => TraceError::NotACapture { file, found: first_bytes(start) },
             });
         };
-        Ok(CaptureReader { input, file, is_ended: false })
+        Ok(CaptureReader { input, file, is_ended: false, failure: None })
     }
 
     /// Name of the capture in messages.
@@ -163,18 +171,91 @@ impl CaptureReader {
     /// # Errors
     /// As [`CaptureReader::next_packet`].
     pub fn read_into(&mut self, packet: &mut CapturedPacket) -> Result<bool, TraceError> {
-        if self.is_ended {
-            return Ok(false);
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
         }
-        let read = match &mut self.file {
-            CaptureFile::Pcap(file) => file.next(&mut self.input, packet),
-            CaptureFile::PcapNg(file) => file.next(&mut self.input, packet),
+        while !self.is_ended {
+            if let Some(place) = self.step()? {
+                place.copy_to(packet, self.input.window());
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Replaces the packets of `buffer` by the next ones, at most `most`, and none at the end. They stay where they
+    /// were read to, in a window that becomes the buffer's memory. There may be fewer before the end: as many as fit
+    /// there, and of a pipe as many as have come. What has been read of later packets is copied.
+    ///
+    /// # Errors
+    /// As [`CaptureReader::next_packet`], after the packets before.
+    pub(crate) fn read_batch(&mut self, most: usize, buffer: &mut PacketBuffer) -> Result<(), TraceError> {
+        buffer.places.clear();
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        if let Err(failure) = self.find_packets(most, &mut buffer.places) {
+            self.is_ended = true;
+            if buffer.places.is_empty() {
+                return Err(failure);
+            }
+            self.failure = Some(failure);
+        }
+        self.input.exchange_window(&mut buffer.memory, BATCH_WINDOW_BYTES);
+        Ok(())
+    }
+
+    /// Finds the next packets, in the window.
+    fn find_packets(&mut self, most: usize, places: &mut Vec<Place>) -> Result<(), TraceError> {
+        // Before the first packet, the window may be moved.
+        while places.is_empty() && most > 0 && !self.is_ended {
+            places.extend(self.step()?);
+        }
+        // Then the packets that have been found keep their places: only what is there already is looked at.
+        match &self.file {
+            CaptureFile::Pcap(file) => {
+                let found = places.len();
+                let bytes = file.find_whole(self.input.window(), self.input.position(), places, most);
+                self.input.consume(bytes);
+                self.input.packets += (places.len() - found) as u64;
+            }
+            CaptureFile::PcapNg(_) => {
+                while places.len() < most && self.is_next_whole() {
+                    let before = self.input.position();
+                    places.extend(self.step()?);
+                    debug_assert!(self.input.position() > before, "the window was moved");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// True if the next block of a pcapng file is in the window.
+    fn is_next_whole(&self) -> bool {
+        matches!(&self.file, CaptureFile::PcapNg(file) if file.is_whole(self.input.unread()))
+    }
+
+    /// Reads the next record; returns its packet, if it has one.
+    fn step(&mut self) -> Result<Option<Place>, TraceError> {
+        let found = match &mut self.file {
+            CaptureFile::Pcap(file) => file.next(&mut self.input).map(|place| place.map_or(Block::End, Block::Packet)),
+            CaptureFile::PcapNg(file) => file.block(&mut self.input),
         };
-        match read {
-            Ok(true) => self.input.packets += 1,
-            Ok(false) | Err(_) => self.is_ended = true,
+        match found {
+            Ok(Block::Packet(place)) => {
+                self.input.packets += 1;
+                Ok(Some(place))
+            }
+            Ok(Block::Other) => Ok(None),
+            Ok(Block::End) => {
+                self.is_ended = true;
+                Ok(None)
+            }
+            Err(failure) => {
+                self.is_ended = true;
+                Err(failure)
+            }
         }
-        read
     }
 }
 

@@ -8,10 +8,10 @@ use std::io::{Cursor, Read, Write};
 
 use common::{
     Order, block, enhanced, interface, obsolete, option, packet, pcap, pcap_header, pcap_packet, read, read_all,
-    section, simple, verdict,
+    read_batches, section, simple, verdict,
 };
 use flowloom_testkit::Rng;
-use flowloom_trace::{CaptureReader, CaptureWriter, CapturedPacket, Format, MergedReader, TraceError};
+use flowloom_trace::{CaptureReader, CaptureWriter, CapturedPacket, Format, MergedReader, PacketBuffer, TraceError};
 use lzma_rust2::{XzOptions, XzWriter};
 
 fn message(bytes: &[u8]) -> String {
@@ -295,11 +295,44 @@ fn read_errors_follow_the_packets_before_them() {
         let expected = read_all("whole", &bytes);
         let place =
             format!("cannot read `wire` at byte {}, after {} packets: the cable is cut", bytes.len(), expected.len());
+        let again = bytes.clone();
         let mut reader = CaptureReader::from_reader("wire", Failing(Cursor::new(bytes))).unwrap();
-        for packet in expected {
-            assert_eq!(reader.next_packet().unwrap(), Some(packet));
+        for packet in &expected {
+            assert_eq!(reader.next_packet().unwrap().as_ref(), Some(packet));
         }
         assert_eq!(reader.next_packet().unwrap_err().to_string(), place);
+        let reader = CaptureReader::from_reader("wire", Failing(Cursor::new(again))).unwrap();
+        let (batched, error) = read_batches(MergedReader::new(vec![reader]), usize::MAX);
+        assert_eq!((batched, error.unwrap().to_string()), (expected, place));
+    }
+}
+
+#[test]
+fn a_packet_beyond_the_limit_is_malformed_where_it_is_whole() {
+    let order = Order::Little;
+    // After the first window of batches, which the long packet would not fit in.
+    let mut bytes = pcap(order, true, &vec![packet(0, 0, 200, &[1; 200]); 1000]);
+    bytes.extend(pcap_packet(order, 0, 0, 262_145, &vec![2; 262_145]));
+    bytes.extend(pcap_packet(order, 0, 0, 1, &[3]));
+    let (packets, error) = read("x", &bytes);
+    assert_eq!(packets.len(), 1000);
+    assert!(error.unwrap().to_string().contains("is 262145 bytes, expected at most 262144"));
+}
+
+#[test]
+fn of_a_damaged_xz_file_all_ways_read_the_same_packets() {
+    let mut rng = Rng::from_env(0xda3a);
+    let packets: Vec<CapturedPacket> = (0..4000).map(|time| packet(time, 0, 1, &rng.bytes(400))).collect();
+    let mut writer = XzWriter::new(Vec::new(), XzOptions::with_preset(0)).unwrap();
+    writer.write_all(&pcap(Order::Little, true, &packets)).unwrap();
+    let packed = writer.finish().unwrap();
+    let mut flipped = packed.clone();
+    flipped[packed.len() / 2] ^= 0x55;
+    for damaged in [&packed[..packed.len() / 2], &flipped] {
+        let (read, error) = read("x", damaged);
+        assert!(error.is_some() && read[..] == packets[..read.len()]);
+        // Half of what is there, but for what the decompressor keeps to itself.
+        assert!((1800..=4000).contains(&read.len()), "{} packets", read.len());
     }
 }
 
@@ -311,6 +344,14 @@ fn merging_continues_after_a_malformed_file() {
     let merged = MergedReader::new(vec![open(&whole[..whole.len() - 1]), open(&other)]);
     let seen: Vec<_> = merged.map(|packet| packet.map(|p| (p.bytes[0], p.port)).ok()).collect();
     assert_eq!(seen, [Some((b'a', 1)), Some((b'b', 2)), Some((b'c', 1)), None, Some((b'd', 2))]);
+    let mut merged = MergedReader::new(vec![open(&whole[..whole.len() - 1]), open(&other)]);
+    let mut buffer = PacketBuffer::default();
+    let mut batches = Vec::new();
+    for _ in 0..4 {
+        let read = merged.read_batch(usize::MAX, &mut buffer);
+        batches.push(read.map(|()| buffer.batch().iter().map(|packet| packet.bytes[0]).collect::<Vec<_>>()).ok());
+    }
+    assert_eq!(batches, [Some(b"abc".to_vec()), None, Some(b"d".to_vec()), Some(Vec::new())]);
 
     // If several captures are malformed, the first file's error comes first.
     let named = |name| CaptureReader::from_reader(name, Cursor::new(whole[..30].to_vec())).unwrap();

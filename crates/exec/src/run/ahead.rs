@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use flowloom_engine::{Choices, Datapath, EngineError, Packet, Port};
 use flowloom_trace::{CapturedPacket, TraceError};
 
-use super::{PacketClock, RunOptions, SweepClock};
+use super::{PacketClock, RunOptions, Source, SweepClock};
 use crate::error::ExecError;
 
 /// The bytes of packets that are read ahead, besides one packet.
@@ -30,7 +30,7 @@ impl Timed {
 
 /// Reads packets, and announces those that follow one another without anything in between.
 pub(super) struct Batches<'i> {
-    input: &'i mut dyn Iterator<Item = Result<CapturedPacket, TraceError>>,
+    input: &'i mut dyn Source,
     /// The packets left to read, if there is a limit.
     left: Option<u64>,
     seed: u64,
@@ -49,10 +49,7 @@ pub(super) struct Batches<'i> {
 }
 
 impl<'i> Batches<'i> {
-    pub(super) fn new(
-        input: &'i mut dyn Iterator<Item = Result<CapturedPacket, TraceError>>,
-        options: RunOptions,
-    ) -> Batches<'i> {
+    pub(super) fn new(input: &'i mut dyn Source, options: RunOptions) -> Batches<'i> {
         let RunOptions { seed, count, sweep, reads_ahead } = options;
         let (clock, ahead) = (PacketClock::default(), VecDeque::new());
         Batches {
@@ -83,8 +80,8 @@ impl<'i> Batches<'i> {
             && !self.has_ended
             && self.left != Some(0)
         {
-            match self.input.next() {
-                Some(Ok(captured)) => {
+            match self.input.next_packet() {
+                Ok(Some(captured)) => {
                     let now_ns = self.clock.at(captured.time_ns);
                     let (index, sweep) = (self.read, self.sweep.due(now_ns));
                     let choices = Choices::seeded(now_ns, self.seed, index);
@@ -94,8 +91,8 @@ impl<'i> Batches<'i> {
                     self.left = self.left.map(|left| left - 1);
                 }
                 // An input that has ended is not asked again.
-                Some(Err(error)) => (self.has_ended, self.error) = (true, Some(error)),
-                None => self.has_ended = true,
+                Err(error) => (self.has_ended, self.error) = (true, Some(error)),
+                Ok(None) => self.has_ended = true,
             }
         }
         if let Some(timed) = self.ahead.pop_front() {

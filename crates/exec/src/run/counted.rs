@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Runs of which only counts are wanted: packets are read in batches, which the engine counts ([`Datapath::tally`]).
+//! Runs of which only counts are wanted: packets are read in batches, which the engine counts ([`Datapath::tally`])
+//! where they lie.
 
 use std::time::{Duration, Instant};
 
 use flowloom_engine::{Arrival, Datapath, Draws, PacketError, Port, Tally};
-use flowloom_trace::{CapturedPacket, TraceError};
 
-use super::{PROGRESS_EVERY, PacketClock, RunOptions, RunSummary, Sinks};
+use super::{PROGRESS_EVERY, PacketClock, RunOptions, RunSummary, Sinks, Source};
 use crate::error::ExecError;
 
-/// The packets and bytes of a batch: more than the cache of a core, so that packets that this thread has read are in
-/// the cache that all cores share when other cores read them.
-const BATCH: usize = 1 << 15;
-/// The packets of the first batch, and of batches that take long.
+/// The packets of the first batch, and the least of batches that take long.
 const LEAST: usize = 1 << 8;
-const BATCH_BYTES: usize = 4 << 20;
 
 /// True if a run has no use for what packets leave behind.
 pub(super) fn is_counted(datapath: &dyn Datapath, sinks: &Sinks<'_>, options: &RunOptions) -> bool {
@@ -24,62 +20,52 @@ pub(super) fn is_counted(datapath: &dyn Datapath, sinks: &Sinks<'_>, options: &R
 /// As [`super::run`], without sinks.
 pub(super) fn run(
     datapath: &mut dyn Datapath,
-    input: &mut dyn Iterator<Item = Result<CapturedPacket, TraceError>>,
+    input: &mut dyn Source,
     options: RunOptions,
     progress: &mut dyn FnMut(&RunSummary),
 ) -> Result<RunSummary, ExecError> {
-    let RunOptions { seed, count, mut sweep, .. } = options;
+    let RunOptions { seed, count: wanted, mut sweep, .. } = options;
     let (start, mut reported) = (Instant::now(), Duration::ZERO);
     let (mut summary, mut clock, mut tally) = (RunSummary::default(), PacketClock::default(), Tally::default());
-    let mut left = count.unwrap_or(u64::MAX);
-    // Packets that nothing lies between, with their times.
-    let mut batch: Vec<(CapturedPacket, u64)> = Vec::new();
-    // A signal is heard, and progress is reported, between batches.
+    let wanted = wanted.unwrap_or(u64::MAX);
+    // A signal is heard, and progress is reported, between batches, and at each sweep.
     let mut most = LEAST;
-    let (mut has_ended, mut error) = (false, None);
-    while !has_ended || !batch.is_empty() {
-        let (mut due, mut bytes) = (None, 0);
-        // A packet before which a sweep is due begins the next batch.
-        let mut first_of_next = None;
-        while batch.len() < most && bytes < BATCH_BYTES && due.is_none() && !has_ended {
-            match (left > 0).then(|| input.next()).flatten() {
-                Some(Ok(captured)) => {
-                    left -= 1;
-                    let now_ns = clock.at(captured.time_ns);
-                    due = sweep.due(now_ns);
-                    bytes += captured.bytes.len();
-                    match due {
-                        Some(_) => first_of_next = Some((captured, now_ns)),
-                        None => batch.push((captured, now_ns)),
-                    }
-                }
-                Some(Err(failed)) => (has_ended, error) = (true, Some(failed)),
-                None => has_ended = true,
+    while summary.packets < wanted {
+        let batch = input.next_batch(most.min(usize::try_from(wanted - summary.packets).unwrap_or(most)))?;
+        if batch.is_empty() {
+            break;
+        }
+        let mut arrivals: Vec<Arrival<'_>> = Vec::with_capacity(batch.len());
+        let mut due = None;
+        for packet in batch.iter() {
+            let now_ns = clock.at(packet.time_ns);
+            due = sweep.due(now_ns);
+            if due.is_some() {
+                break;
             }
+            summary.times_ns = Some((summary.times_ns.map_or(now_ns, |(first, _)| first), now_ns));
+            summary.bytes += packet.bytes.len() as u64;
+            arrivals.push(Arrival { bytes: packet.bytes, port: Port(packet.port), now_ns });
         }
         let first = summary.packets;
-        let arrivals: Vec<Arrival<'_>> = batch.iter().map(arrival).collect();
-        let fails = |PacketError { packet, source }| ExecError::Engine { packet: first + packet as u64, source };
-        datapath.tally(&arrivals, Draws { seed, first }, &mut tally).map_err(fails)?;
-        summary.packets += arrivals.len() as u64;
-        summary.bytes += arrivals.iter().map(|arrival| arrival.bytes.len() as u64).sum::<u64>();
-        if let (Some(first), Some(last)) = (arrivals.first(), arrivals.last()) {
-            let begin_ns = summary.times_ns.map_or(first.now_ns, |(begin_ns, _)| begin_ns);
-            summary.times_ns = Some((begin_ns, last.now_ns));
+        if !arrivals.is_empty() {
+            let fails = |PacketError { packet, source }| ExecError::Engine { packet: first + packet as u64, source };
+            datapath.tally(&arrivals, Draws { seed, first }, &mut tally).map_err(fails)?;
         }
-        batch.clear();
+        summary.packets += arrivals.len() as u64;
+        let left = batch.len() - arrivals.len();
         if let Some(moment_ns) = due {
+            input.take_back(left);
             let packet = summary.packets;
             datapath.sweep(moment_ns).map_err(|source| ExecError::Engine { packet, source })?;
             summary.sweeps += 1;
         }
-        batch.extend(first_of_next);
         (summary.verdicts, summary.events) = (tally.verdicts, tally.events);
         (summary.outputs, summary.output_bytes) = (tally.outputs, tally.output_bytes);
         let before = summary.elapsed;
         summary.elapsed = start.elapsed();
         most = match summary.elapsed - before < PROGRESS_EVERY / 4 {
-            true => (most * 2).min(BATCH),
+            true => most.saturating_mul(2),
             false => (most / 2).max(LEAST),
         };
         if summary.elapsed - reported >= PROGRESS_EVERY {
@@ -87,10 +73,6 @@ pub(super) fn run(
             progress(&summary);
         }
     }
-    // The input's error comes after the packets before it.
-    error.map_or(Ok(summary), |failed| Err(failed.into()))
-}
-
-fn arrival((captured, now_ns): &(CapturedPacket, u64)) -> Arrival<'_> {
-    Arrival { bytes: &captured.bytes, port: Port(captured.port), now_ns: *now_ns }
+    summary.elapsed = start.elapsed();
+    Ok(summary)
 }

@@ -3,7 +3,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 
 use flowloom_engine::{Arrival, Choices, Draws, EngineError, Outcome, Output, PacketError, Ports, Snapshot, Tally};
-use flowloom_trace::{CaptureReader, Format};
+use flowloom_trace::{CaptureReader, Format, TraceError};
 
 use super::*;
 
@@ -76,7 +76,7 @@ impl Write for Shared {
 #[test]
 fn packets_are_counted_timed_and_written() {
     let mut engine = Recorder::default();
-    let mut input = [captured(50, 4), captured(20, 5), captured(70, 2), captured(60, 7)].into_iter();
+    let mut input = IterSource::new([captured(50, 4), captured(20, 5), captured(70, 2), captured(60, 7)]);
     let shared = Shared::default();
     let mut writer = CaptureWriter::to_writer("out", Format::PcapNg, shared.clone()).expect("header");
     let options = RunOptions { seed: 9, ..RunOptions::default() };
@@ -114,11 +114,11 @@ fn packets_are_counted_timed_and_written() {
 #[test]
 fn count_stops_the_run() {
     let mut engine = Recorder::default();
-    let mut input = (0..10).map(|time| captured(time, 4));
+    let mut input = IterSource::new((0..10).map(|time| captured(time, 4)));
     let options = RunOptions { count: Some(3), ..RunOptions::default() };
     let summary = run(&mut engine, &mut input, Sinks::default(), options, &mut |_| ()).expect("runs");
     assert_eq!((summary.packets, engine.seen.len()), (3, 3));
-    assert_eq!(input.count(), 7, "nothing is read that is not run");
+    assert_eq!(input.into_rest().count(), 7, "nothing is read that is not run");
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn failures_name_the_packet() {
     if let Ok(packet) = &mut broken {
         packet.bytes[0] = 0xee;
     }
-    let mut input = [captured(0, 4), broken].into_iter();
+    let mut input = IterSource::new([captured(0, 4), broken]);
     let error = run(&mut Recorder::default(), &mut input, Sinks::default(), RunOptions::default(), &mut |_| ());
     assert_eq!(
         error.expect_err("fails on the second").to_string(),
@@ -139,7 +139,7 @@ fn failures_name_the_packet() {
 fn sweeps_come_before_the_packet_that_reaches_the_next_multiple() {
     let mut engine = Recorder::default();
     let times = [3, 9, 10, 19, 20, 55, 59, 55, 60];
-    let mut input = times.into_iter().map(|time| captured(time, 4));
+    let mut input = IterSource::new(times.into_iter().map(|time| captured(time, 4)));
     let options = RunOptions { sweep: SweepClock::new(10), ..RunOptions::default() };
     let summary = run(&mut engine, &mut input, Sinks::default(), options, &mut |_| ()).expect("runs");
     // (packets run before, time)
@@ -228,7 +228,7 @@ fn packets_are_read_ahead_up_to_a_sweep_and_to_the_end() {
     let mut asked = 0;
     // Packets after the end are none of the input, and none after an error.
     for ends_with_error in [false, true] {
-        let mut input = std::iter::from_fn(|| {
+        let mut input = IterSource::new(std::iter::from_fn(|| {
             asked += 1;
             match asked {
                 1..=7 => Some(Ok(packet(asked))),
@@ -238,7 +238,7 @@ fn packets_are_read_ahead_up_to_a_sweep_and_to_the_end() {
                 8 => None,
                 _ => Some(Ok(packet(asked))),
             }
-        });
+        }));
         let mut engine = RunsAhead { recorder: Recorder::default(), announced: Vec::new() };
         let options = RunOptions { sweep: SweepClock::new(10), ..RunOptions::default() };
         let result = run(&mut engine, &mut input, Sinks::default(), options, &mut |_| ());
@@ -247,6 +247,57 @@ fn packets_are_read_ahead_up_to_a_sweep_and_to_the_end() {
         assert_eq!((announced, engine.recorder.sweeps.len()), (vec![3, 1, 3], 1));
         asked = 0;
     }
+}
+
+#[test]
+fn counted_packets_end_with_the_input() {
+    let mut asked = 0;
+    let packets = std::iter::from_fn(|| {
+        asked += 1;
+        (asked != 4).then(|| captured(asked, 4))
+    });
+    let mut engine = Counts::default();
+    let mut input = IterSource::new(packets);
+    run(&mut engine, &mut input, Sinks::default(), RunOptions::default(), &mut |_| ()).expect("runs");
+    assert_eq!((engine.recorder.seen.len(), asked), (3, 4));
+}
+
+/// A sweep before each packet: progress is reported as the time goes by, not once a batch.
+#[test]
+fn progress_is_reported_between_sweeps() {
+    struct Slow(Counts);
+    impl Datapath for Slow {
+        fn name(&self) -> &str {
+            "slow"
+        }
+        fn bind_ports(&mut self, _: &Ports) {}
+        fn tallies(&self) -> bool {
+            true
+        }
+        fn tally(&mut self, packets: &[Arrival<'_>], draws: Draws, tally: &mut Tally) -> Result<(), PacketError> {
+            self.0.tally(packets, draws, tally)
+        }
+        fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
+            self.0.process(packet, choices)
+        }
+        fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
+            std::thread::sleep(PROGRESS_EVERY);
+            self.0.sweep(now_ns)
+        }
+        fn snapshot(&mut self) -> Result<Snapshot, EngineError> {
+            self.0.snapshot()
+        }
+        fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError> {
+            self.0.restore(state)
+        }
+    }
+    let mut input = IterSource::new((1..=3).map(|number| captured(10 * number, 4)));
+    let options = RunOptions { sweep: SweepClock::new(10), ..RunOptions::default() };
+    let mut seen = Vec::new();
+    let mut progress = |so_far: &RunSummary| seen.push((so_far.packets, so_far.sweeps));
+    let mut engine = Slow(Counts::default());
+    run(&mut engine, &mut input, Sinks::default(), options, &mut progress).expect("runs");
+    assert_eq!(seen, [(0, 1), (1, 2), (2, 3)]);
 }
 
 /// An engine that counts packets, and keeps the number of packets of each call.
@@ -303,7 +354,7 @@ fn counted_packets_have_the_summary_of_those_that_run_one_by_one() {
                 1 => vec![Ok(fails.clone()), captured(71, 4)],
                 _ => vec![Err(missing()), captured(71, 4)],
             };
-            (0..).zip(times).map(|(number, time)| captured(time, 4 + number % 3)).chain(end)
+            IterSource::new((0..).zip(times).map(|(number, time)| captured(time, 4 + number % 3)).chain(end))
         };
         let options = RunOptions { seed: 4, sweep: SweepClock::new(10), count, ..RunOptions::default() };
         let (mut one, mut counts) = (Recorder::default(), Counts::default());
@@ -315,7 +366,7 @@ fn counted_packets_have_the_summary_of_those_that_run_one_by_one() {
         assert_eq!(form(counted), form(ran), "{ending} {count:?}");
         assert_eq!((counts.recorder.seen, counts.recorder.sweeps), (one.seen, one.sweeps), "{ending} {count:?}");
         if ending == 0 && count.is_none() {
-            assert_eq!(counts.calls, [0, 4, 1, 3, 2]);
+            assert_eq!(counts.calls, [4, 1, 3, 2]);
         }
     }
 }
@@ -324,7 +375,7 @@ fn counted_packets_have_the_summary_of_those_that_run_one_by_one() {
 #[test]
 fn the_first_packets_are_counted_soon() {
     let mut engine = Counts::default();
-    let mut input = (0..300).map(|number| captured(number, 4));
+    let mut input = IterSource::new((0..300).map(|number| captured(number, 4)));
     run(&mut engine, &mut input, Sinks::default(), RunOptions::default(), &mut |_| ()).expect("runs");
     assert_eq!(engine.calls[0], 256);
     assert_eq!(engine.calls.iter().sum::<usize>(), 300);
@@ -335,8 +386,8 @@ fn packets_with_outputs_to_write_are_not_counted_in_batches() {
     let mut engine = Counts::default();
     let mut writer = CaptureWriter::to_writer("out", Format::PcapNg, Shared::default()).expect("header");
     let sinks = Sinks { packets: Some(&mut writer), events: None, reader: None };
-    run(&mut engine, &mut [captured(1, 5)].into_iter(), sinks, RunOptions::default(), &mut |_| ()).expect("runs");
+    run(&mut engine, &mut IterSource::new([captured(1, 5)]), sinks, RunOptions::default(), &mut |_| ()).expect("runs");
     let options = RunOptions { reads_ahead: false, ..RunOptions::default() };
-    run(&mut engine, &mut [captured(1, 5)].into_iter(), Sinks::default(), options, &mut |_| ()).expect("runs");
+    run(&mut engine, &mut IterSource::new([captured(1, 5)]), Sinks::default(), options, &mut |_| ()).expect("runs");
     assert_eq!((engine.calls.len(), engine.recorder.seen.len()), (0, 2));
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use flowloom_engine::{Choices, Copying, Datapath, EngineError, Outcome, Packet, Snapshot};
-use flowloom_exec::{RunOptions, Sinks};
+use flowloom_exec::{IterSource, RunOptions, Sinks};
 use flowloom_testkit::{PacketBuilder, Rng};
 use flowloom_trace::{CaptureWriter, CapturedPacket, Format};
 
@@ -103,7 +103,7 @@ fn captures_run_as_in_the_loop_over_captures() {
     let mut writer = CaptureWriter::to_writer("expected", Format::PcapNg, written.clone()).expect("written");
     let sinks = Sinks { packets: Some(&mut writer), ..Sinks::default() };
     let options = RunOptions { seed: 3, count: None, sweep: sweep.clone(), ..RunOptions::default() };
-    let mut input = packets.iter().cloned().map(Ok);
+    let mut input = IterSource::new(packets.iter().cloned().map(Ok));
     let summary = flowloom_exec::run(&mut expected, &mut input, sinks, options, &mut |_| ()).expect("runs");
     writer.finish().expect("written");
 

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use flowloom_testkit::Rng;
 use flowloom_trace::{
-    CaptureReader, CaptureWriter, CapturedPacket, Census, GeneratedPacket, Profile, TraceError, TraceInfo, Traffic,
-    TrafficOptions,
+    CaptureReader, CaptureWriter, CapturedPacket, Census, GeneratedPacket, MergedReader, PacketBuffer, Profile,
+    TraceError, TraceInfo, Traffic, TrafficOptions,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -21,8 +21,34 @@ pub(crate) fn runner(cases: u32) -> TestRunner {
     TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &rng.bytes(32)))
 }
 
-/// Reads a capture to its end or its first error.
+/// Reads captures to their end or their first error, in batches of at most `most` packets.
+pub(crate) fn read_batches(mut reader: MergedReader, most: usize) -> (Vec<CapturedPacket>, Option<TraceError>) {
+    let (mut packets, mut buffer) = (Vec::new(), PacketBuffer::default());
+    loop {
+        match reader.read_batch(most, &mut buffer) {
+            Ok(()) if buffer.batch().is_empty() => return (packets, None),
+            Ok(()) => {
+                assert!(buffer.batch().len() <= most);
+                packets.extend(buffer.batch().iter().map(CapturedPacket::from));
+            }
+            Err(error) => return (packets, Some(error)),
+        }
+    }
+}
+
+/// Reads a capture to its end or its first error, packet by packet; in batches it has the same packets and error.
 pub(crate) fn read(name: &str, bytes: &[u8]) -> (Vec<CapturedPacket>, Option<TraceError>) {
+    let (packets, error) = read_packets(name, bytes);
+    for most in [2, usize::MAX] {
+        let Ok(reader) = CaptureReader::from_reader(name, Cursor::new(bytes.to_vec())) else { break };
+        let (batched, batched_error) = read_batches(MergedReader::new(vec![reader]), most);
+        assert_eq!(batched, packets, "{name}: batches of {most}");
+        assert_eq!(batched_error.map(|e| e.to_string()), error.as_ref().map(ToString::to_string), "{name}: {most}");
+    }
+    (packets, error)
+}
+
+fn read_packets(name: &str, bytes: &[u8]) -> (Vec<CapturedPacket>, Option<TraceError>) {
     let mut reader = match CaptureReader::from_reader(name, Cursor::new(bytes.to_vec())) {
         Ok(reader) => reader,
         Err(error) => return (Vec::new(), Some(error)),
