@@ -55,6 +55,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "cores",
             "efsm",
             "lower",
+            "overlay",
             "ir",
             "exec",
             "plan",

@@ -152,7 +152,8 @@ impl Context {
         }
     }
 
-    pub(crate) fn encode(&self, stateful: &Stateful, layout: &RecordLayout) -> Vec<u8> {
+    /// The record of the context, in the layout of its element.
+    pub fn encode(&self, stateful: &Stateful, layout: &RecordLayout) -> Vec<u8> {
         let mut record = Vec::new();
         self.encode_into(stateful, layout, &mut record);
         record

@@ -2,6 +2,15 @@
 //! The FlowBlaze machine: a pipeline of hardware elements that is programmed while packets flow [FlowBlaze 3.2, 4].
 #![forbid(unsafe_code)]
 
+mod compile;
+pub mod image;
+mod model;
 mod parameters;
+mod ternary;
+mod word;
 
+pub use compile::{Compilation, Problem, Use, compile};
+pub use image::Image;
+pub use model::Overlay;
 pub use parameters::Parameters;
+pub use word::Word;

@@ -7,6 +7,7 @@ mod jit;
 mod kernel;
 mod kind;
 mod machine;
+mod overlay;
 mod pipeline;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use std::collections::BTreeMap;
 pub use flowloom_cores::{Cores, CoresOptions, Counters, Split};
 pub use flowloom_jit::{Lookup, Obstacle, ObstacleKind};
 pub use jit::lookups;
+pub use overlay::compile_for_smallest;
 pub use kernel::{kernel_error, kernel_lacks};
 pub use kind::{
     Compatibility, Engine, EngineKind, EngineOptions, InPlaceEngine, LoadEngine, LoadInPlace, LoadOnCore, Reason,
@@ -28,8 +30,15 @@ use crate::error::{SessionError, with_causes};
 use crate::load::Loaded;
 
 /// All engines. The first one that runs a function is the reference for the others.
-pub const ENGINES: [&EngineKind; 6] =
-    [&machine::KIND, &interp::KIND, &jit::KIND, &kernel::KIND, &dataflow::KIND, &pipeline::KIND];
+pub const ENGINES: [&EngineKind; 7] = [
+    &machine::KIND,
+    &interp::KIND,
+    &jit::KIND,
+    &kernel::KIND,
+    &dataflow::KIND,
+    &pipeline::KIND,
+    &overlay::KIND,
+];
 
 /// An engine by its index in [`ENGINES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,0 +1,651 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The model of the machine in software: it runs images, and knows nothing of functions but the names of their maps.
+
+mod alu;
+mod table;
+
+use std::sync::Arc;
+
+use flowloom_efsm::layout::{self, RecordLayout, capacity};
+use flowloom_efsm::model::Function;
+use flowloom_efsm::{Context as ModelContext, Machine as Reference};
+use flowloom_engine::{
+    Choices, Datapath, EngineError, Eviction, MapState, Outcome, Output, Packet, Port, Ports, Snapshot, Verdict,
+};
+use flowloom_wire::field::{FieldId, Source};
+use flowloom_wire::{Layers, edit, rewrite};
+
+use crate::image::{
+    Action, ContextStage, Destination, Entry, Image, KeyPart, KeySelect, Next, Policy, Stage, Step, Terminal,
+    TernaryRow, Write,
+};
+use crate::word::{Word, words_of};
+use alu::Operands;
+use table::{Context, Key, MAX_KEY, MAX_REGISTERS, NO_DEADLINE, Place, Table};
+
+/// Most words of a header vector.
+const MAX_WORDS: usize = 64;
+/// Steps of the engine of a context table between two packets.
+const ENGINE_STEPS: u32 = 8;
+
+/// A machine with a loaded image.
+#[derive(Debug, Clone)]
+pub struct Overlay {
+    function: Arc<Function>,
+    image: Arc<Image>,
+    /// By stage.
+    states: Vec<Option<State>>,
+    ports: Ports,
+    evicted: Vec<Eviction>,
+}
+
+/// The state of a stateful element.
+#[derive(Debug, Clone)]
+struct State {
+    table: Table,
+    globals: Vec<u32>,
+    layout: RecordLayout,
+}
+
+/// A packet on its way.
+#[derive(Debug)]
+struct Frame<'p> {
+    packet: Packet<'p>,
+    bytes: Vec<u8>,
+    layers: Layers,
+    words: [u32; MAX_WORDS],
+    presence: u32,
+    outputs: Vec<Output>,
+    now_ns: u64,
+}
+
+/// The context of a packet in an element.
+struct Found {
+    place: Option<Place>,
+    context: Context,
+    is_full: bool,
+}
+
+impl Overlay {
+    /// A machine with this image of a function, whose contexts are the preloaded ones.
+    ///
+    /// # Panics
+    /// If the image is not of this function.
+    pub fn new(function: Arc<Function>, image: Arc<Image>) -> Overlay {
+        let states = image
+            .stages
+            .iter()
+            .map(|stage| {
+                let stage = stage.as_ref()?;
+                let context = stage.context.as_ref()?;
+                let element = &function.elements[usize::from(stage.element)];
+                let stateful = element.stateful.as_ref()?;
+                let key_words = context.key.as_ref().map_or(1, |key| key.words.len());
+                let places = if context.key.is_some() { image.parameters.contexts } else { 4 };
+                Some(State {
+                    table: Table::new(places, key_words),
+                    globals: context.globals.iter().map(|global| global.initial).collect(),
+                    layout: RecordLayout::of(element, stateful),
+                })
+            })
+            .collect();
+        let reference = Reference::new(Arc::clone(&function));
+        let mut overlay = Overlay { function, image, states, ports: Ports::default(), evicted: Vec::new() };
+        overlay.load(&reference);
+        overlay
+    }
+
+    /// The image.
+    pub fn image(&self) -> &Arc<Image> {
+        &self.image
+    }
+
+    /// Takes over contexts and global registers.
+    fn load(&mut self, reference: &Reference) {
+        let Overlay { image, states, function, .. } = self;
+        for (stage, state) in image.stages.iter().zip(states) {
+            let (Some(stage), Some(state)) = (stage, state) else { continue };
+            let Some(context) = &stage.context else { continue };
+            let element = usize::from(stage.element);
+            let Some(stateful) = &function.elements[element].stateful else { continue };
+            state.table.clear();
+            for (key, found) in reference.contexts(element) {
+                let key = context.key.as_ref().map_or_else(Vec::new, |select| select.words_of(key));
+                state.table.insert(&padded(&key), &loaded(context, stateful, found));
+            }
+            let mut at = 0;
+            for (value, variable) in reference.globals(element).iter().zip(&stateful.globals) {
+                for index in 0..words_of(variable.ty.width_bits) {
+                    let word = (value >> (32 * u32::from(index))) as u32;
+                    state.globals[at] = context.globals[at].narrow.of(word);
+                    at += 1;
+                }
+            }
+        }
+    }
+
+    fn run(&mut self, packet: &Packet<'_>, choices: &Choices) -> Outcome {
+        let mut frame = self.arrive(packet, choices.now_ns);
+        self.evicted.clear();
+        let image = Arc::clone(&self.image);
+        let mut at = usize::from(image.entry);
+        loop {
+            let Some(stage) = &image.stages[at] else { break Outcome::without_output(Verdict::Aborted) };
+            let terminal = self.element(at, stage, &mut frame);
+            match terminal {
+                Continues::Goto(next) => at = next,
+                Continues::Leave(verdict, port) => break self.leave(frame, verdict, port),
+                Continues::Flood => {
+                    let mut outputs = frame.outputs;
+                    for port in self.ports.flooded(packet.port) {
+                        outputs.push(Output { port, bytes: frame.bytes.clone() });
+                    }
+                    break Outcome { verdict: Verdict::Redirect, outputs, events: Vec::new() };
+                }
+            }
+        }
+    }
+
+    /// The parse block.
+    fn arrive<'p>(&self, packet: &Packet<'p>, now_ns: u64) -> Frame<'p> {
+        let layers = Layers::parse(&self.function.graph, packet.bytes);
+        let mut clocks = [0; 2];
+        for (clock, unit_ns) in clocks.iter_mut().zip(&self.image.clocks_ns) {
+            *clock = (now_ns / unit_ns) as u32;
+        }
+        let mut words = [0; MAX_WORDS];
+        for (value, word) in words.iter_mut().zip(&self.image.words) {
+            *value = word.extract(packet.bytes, &layers, packet.port.0, &clocks);
+        }
+        for (word, value) in &self.image.initial_metadata {
+            words[usize::from(*word)] = *value;
+        }
+        let presence = self
+            .image
+            .presence
+            .iter()
+            .enumerate()
+            .fold(0, |bits, (at, headers)| bits | u32::from(layers.valid() & headers != 0) << at);
+        let bytes = packet.bytes.to_vec();
+        Frame { packet: *packet, bytes, layers, words, presence, outputs: Vec::new(), now_ns }
+    }
+
+    fn leave(&self, frame: Frame<'_>, verdict: Verdict, port: Option<u32>) -> Outcome {
+        let Frame { packet, bytes, mut outputs, .. } = frame;
+        let verdict = match (verdict, port) {
+            (Verdict::Redirect, Some(port)) if !self.ports.is_bound(Port(port)) => Verdict::Aborted,
+            (verdict, _) => verdict,
+        };
+        if !matches!(verdict, Verdict::Drop | Verdict::Aborted) {
+            outputs.push(Output { port: port.map_or(packet.port, Port), bytes });
+        }
+        Outcome { verdict, outputs, events: Vec::new() }
+    }
+
+    fn element(&mut self, at: usize, stage: &Stage, frame: &mut Frame<'_>) -> Continues {
+        let Some(select) = &stage.context else {
+            let operands = Operands { words: &frame.words, registers: &[], globals: &[], averages: &[], state: 0 };
+            let conditions = operands.conditions(&stage.comparators);
+            let row = matching(stage, frame, 0, conditions, false);
+            let action = row.map_or(&stage.otherwise, |row| &row.action);
+            return self.act(action, frame, &Before::stateless(), false);
+        };
+        let Some(key) = key_of(select, frame) else {
+            return self.act(&stage.otherwise, frame, &Before::stateless(), false);
+        };
+        let Some(state) = &mut self.states[at] else { return Continues::Leave(Verdict::Aborted, None) };
+        let found = state.look_up(select, &key, frame.now_ns);
+        let mut before = Before {
+            registers: found.context.registers,
+            globals: [0; MAX_WORDS],
+            averages: [0; crate::parameters::AVERAGES],
+            state: found.context.state,
+        };
+        before.globals[..state.globals.len()].copy_from_slice(&state.globals);
+        for (at, average) in stage.averages.iter().enumerate() {
+            before.averages[at] = before.operands(&frame.words).average(*average);
+        }
+        let conditions = before.operands(&frame.words).conditions(&stage.comparators);
+        let Some(row) = matching(stage, frame, before.state, conditions, found.is_full) else {
+            return self.act(&stage.otherwise, frame, &before, false);
+        };
+        let (rejected, victim) = state.update(select, &key, found, &row.action, &before, frame);
+        if let Some(victim) = victim {
+            let element = &self.function.elements[usize::from(stage.element)];
+            let key = select.key.as_ref().map_or_else(Vec::new, |key| key.bytes_of(&victim[..key.words.len()]));
+            self.evicted.push(Eviction { map: element.name.clone(), key, free_entries: 0 });
+        }
+        self.act(&row.action, frame, &before, rejected)
+    }
+
+    /// The action block.
+    fn act(&self, action: &Action, frame: &mut Frame<'_>, before: &Before, rejected: bool) -> Continues {
+        let mut written = [0; MAX_WORDS];
+        let mut carry = false;
+        for (Write { value, if_rejected, narrow, .. }, new) in action.writes.iter().zip(&mut written) {
+            let operands = before.operands(&frame.words);
+            *new = match if_rejected {
+                Some(old) if rejected => operands.get(*old),
+                _ => {
+                    let (value, out) = operands.compute(*value, carry);
+                    carry = out;
+                    value
+                }
+            };
+            *new = narrow.of(*new);
+        }
+        let port_of = |operand, words: &[u32]| before.operands(words).get(operand);
+        let terminal = match action.terminal {
+            Terminal::Drop => Continues::Leave(Verdict::Drop, None),
+            Terminal::Pass | Terminal::Punt => Continues::Leave(Verdict::Pass, None),
+            Terminal::Reply => Continues::Leave(Verdict::Tx, None),
+            Terminal::Flood => Continues::Flood,
+            Terminal::Forward(port) => Continues::Leave(Verdict::Redirect, Some(port_of(port, &frame.words))),
+            Terminal::Goto(next) => Continues::Goto(usize::from(next)),
+        };
+        let steps: Vec<Change> = action.steps.iter().map(|step| Change::of(step, before, &frame.words)).collect();
+        let swapped: Vec<(u8, u8, u32, u32)> = action
+            .swaps
+            .iter()
+            .map(|&(a, b)| (a, b, frame.words[usize::from(a)], frame.words[usize::from(b)]))
+            .collect();
+        for (write, new) in action.writes.iter().zip(written) {
+            frame.words[usize::from(write.word)] = new;
+        }
+        for (a, b, of_a, of_b) in swapped {
+            (frame.words[usize::from(a)], frame.words[usize::from(b)]) = (of_b, of_a);
+        }
+        self.write_fields(action, frame);
+        for step in steps {
+            step.apply(frame, &self.function, &self.ports);
+        }
+        terminal
+    }
+
+    /// Writes the fields whose words an action has written, and updates the checksums that cover them.
+    fn write_fields(&self, action: &Action, frame: &mut Frame<'_>) {
+        let mut fields: Vec<(FieldId, u128)> = Vec::new();
+        let swapped = action.swaps.iter().flat_map(|&(a, b)| [a, b]);
+        for number in action.writes.iter().map(|write| write.word).chain(swapped) {
+            let Word::Field { field, index } = self.image.words[usize::from(number)] else { continue };
+            let mut value = frame.words[usize::from(number)];
+            if let Source::Address { v6, .. } = field.source()
+                && index > 0
+                && FieldId::by_name(v6).and_then(FieldId::header).is_none_or(|header| !frame.layers.has(header))
+            {
+                // An IPv4 address has one word; the others show that it is one.
+                value = if index == 1 { 0xffff } else { 0 };
+                frame.words[usize::from(number)] = value;
+            }
+            let value = u128::from(value) << (32 * u32::from(index));
+            match fields.iter_mut().find(|(known, _)| *known == field) {
+                Some((_, whole)) => *whole |= value,
+                None => fields.push((field, value)),
+            }
+        }
+        if !fields.is_empty() {
+            rewrite(&mut frame.bytes, &frame.layers, &fields);
+        }
+    }
+}
+
+/// Where a packet continues.
+enum Continues {
+    Goto(usize),
+    Leave(Verdict, Option<u32>),
+    Flood,
+}
+
+/// The values of an element from before the packet.
+struct Before {
+    registers: [u32; MAX_REGISTERS],
+    globals: [u32; MAX_WORDS],
+    averages: [u32; crate::parameters::AVERAGES],
+    state: u16,
+}
+
+impl Before {
+    fn stateless() -> Before {
+        Before { registers: [0; MAX_REGISTERS], globals: [0; MAX_WORDS], averages: [0; 2], state: 0 }
+    }
+
+    fn operands<'a>(&'a self, words: &'a [u32]) -> Operands<'a> {
+        let Before { registers, globals, averages, state } = self;
+        Operands { words, registers, globals, averages, state: *state }
+    }
+}
+
+/// The first row that matches.
+fn matching<'s>(
+    stage: &'s Stage,
+    frame: &Frame<'_>,
+    state: u16,
+    conditions: u32,
+    is_full: bool,
+) -> Option<&'s TernaryRow> {
+    stage.rows.iter().find(|row| {
+        row.state.matches(state.into())
+            && row.conditions.matches(conditions)
+            && row.presence.matches(frame.presence)
+            && row.full.matches(is_full.into())
+            && row.words.iter().zip(&stage.match_words).all(|(bits, word)| bits.matches(frame.words[usize::from(*word)]))
+    })
+}
+
+/// The key extractor; `None` if a field of the key is absent.
+fn key_of(context: &ContextStage, frame: &Frame<'_>) -> Option<Key> {
+    let mut key = [0; MAX_KEY];
+    let Some(KeySelect { words, sides, presence, .. }) = &context.key else { return Some(key) };
+    if frame.presence & presence != *presence {
+        return None;
+    }
+    let part = |part: KeyPart| match part {
+        KeyPart::Whole(at) => frame.words[usize::from(at)],
+        KeyPart::Upper(at) => frame.words[usize::from(at)] >> 16,
+        KeyPart::Lower(at) => frame.words[usize::from(at)] & 0xffff,
+    };
+    let is_mirrored = sides
+        .iter()
+        .map(|&(left, right)| part(left).cmp(&part(right)))
+        .find(|order| order.is_ne())
+        .is_some_and(std::cmp::Ordering::is_gt);
+    for (value, word) in key.iter_mut().zip(words) {
+        *value = match is_mirrored {
+            false => frame.words[usize::from(word.word)],
+            true => {
+                let mirrored = frame.words[usize::from(word.mirrored)];
+                if word.rotates { mirrored.rotate_left(16) } else { mirrored }
+            }
+        };
+    }
+    Some(key)
+}
+
+fn padded(words: &[u32]) -> Key {
+    let mut key = [0; MAX_KEY];
+    key[..words.len()].copy_from_slice(words);
+    key
+}
+
+impl Context {
+    fn initial(stage: &ContextStage) -> Context {
+        let mut registers = [0; MAX_REGISTERS];
+        for (value, register) in registers.iter_mut().zip(&stage.registers) {
+            *value = register.initial;
+        }
+        let (idle_deadline_ns, hard_deadline_ns) = (NO_DEADLINE, NO_DEADLINE);
+        Context { state: 0, registers, idle_ns: 0, idle_deadline_ns, hard_deadline_ns }
+    }
+
+    /// Enters a state: the old timers stop, these start.
+    fn enter(&mut self, next: Next, at_ns: u64) {
+        let deadline = |timeout: Option<u64>| timeout.map_or(NO_DEADLINE, |timeout| at_ns.wrapping_add(timeout));
+        self.state = next.state;
+        self.idle_ns = next.idle_ns.unwrap_or(0);
+        self.idle_deadline_ns = deadline(next.idle_ns);
+        self.hard_deadline_ns = deadline(next.hard_ns);
+    }
+
+    /// Ages to `now_ns`: false if the context expires.
+    fn age(&mut self, stage: &ContextStage, now_ns: u64) -> bool {
+        for _ in 0..2 {
+            let deadline_ns = self.idle_deadline_ns.min(self.hard_deadline_ns);
+            if deadline_ns == NO_DEADLINE || deadline_ns > now_ns {
+                return true;
+            }
+            match stage.successors.get(usize::from(self.state)).copied().flatten() {
+                Some(successor) => self.enter(successor, deadline_ns),
+                None => return false,
+            }
+        }
+        // A successor has none itself.
+        let deadline_ns = self.idle_deadline_ns.min(self.hard_deadline_ns);
+        deadline_ns == NO_DEADLINE || deadline_ns > now_ns
+    }
+}
+
+impl State {
+    fn look_up(&mut self, stage: &ContextStage, key: &Key, now_ns: u64) -> Found {
+        let mut place = self.table.find(key);
+        let mut context = place.and_then(|place| self.table.get(place).cloned());
+        if let Some(live) = &mut context {
+            if live.age(stage, now_ns) {
+                if live.idle_ns != 0 {
+                    live.idle_deadline_ns = now_ns.wrapping_add(live.idle_ns);
+                }
+            } else {
+                if let Some(place) = place {
+                    self.table.remove(place);
+                }
+                (place, context) = (None, None);
+            }
+        }
+        if let (Some(place), Some(context)) = (place, &context) {
+            self.table.set(place, context);
+        }
+        let is_full = place.is_none() && self.table.len() >= stage.size as usize;
+        Found { place, context: context.unwrap_or_else(|| Context::initial(stage)), is_full }
+    }
+
+    /// The update block: returns whether the updates were dropped, and the key of an evicted context.
+    fn update(
+        &mut self,
+        stage: &ContextStage,
+        key: &Key,
+        found: Found,
+        action: &Action,
+        before: &Before,
+        frame: &Frame<'_>,
+    ) -> (bool, Option<Key>) {
+        let Found { place, mut context, is_full } = found;
+        let operands = before.operands(&frame.words);
+        let mut globals = self.globals.clone();
+        let (mut carry, mut writes_register) = (false, false);
+        for update in &action.updates {
+            let (value, out) = operands.compute(update.value, carry);
+            carry = out;
+            match update.destination {
+                Destination::Register(at) => {
+                    let at = usize::from(at);
+                    context.registers[at] = stage.registers[at].narrow.of(value);
+                    writes_register = true;
+                }
+                Destination::Global(at) => {
+                    let at = usize::from(at);
+                    globals[at] = stage.globals[at].narrow.of(value);
+                }
+            }
+        }
+        if let Some(next) = action.next {
+            context.enter(next, frame.now_ns);
+        }
+        let may_be_default = match action.next {
+            Some(next) => next.idle_ns.is_none() && next.hard_ns.is_none(),
+            None => place.is_none() || writes_register,
+        };
+        let is_default = may_be_default && context == Context::initial(stage);
+        let mut victim = None;
+        match (place, is_default) {
+            (None, true) => {}
+            (Some(place), true) => self.table.remove(place),
+            (Some(place), false) => self.table.set(place, &context),
+            (None, false) => {
+                if is_full {
+                    let rank = |context: &Context| {
+                        let value = context.registers[0];
+                        let is_signed = stage.registers.first().is_some_and(|first| first.narrow.is_signed);
+                        if is_signed { i64::from(value as i32) } else { i64::from(value) }
+                    };
+                    let chosen = match stage.policy {
+                        Policy::Reject => None,
+                        Policy::EvictLowest => self.table.victim(key, rank),
+                        Policy::EvictHighest => self.table.victim(key, |context| -rank(context)),
+                    };
+                    let Some((place, evicted)) = chosen else { return (true, None) };
+                    self.table.remove(place);
+                    victim = Some(evicted);
+                }
+                self.table.insert(key, &context);
+            }
+        }
+        self.globals = globals;
+        for _ in 0..ENGINE_STEPS {
+            if !self.table.step() {
+                break;
+            }
+        }
+        (false, victim)
+    }
+}
+
+/// A step with its values.
+enum Change {
+    PushVlan(u16),
+    PushMpls(u32),
+    PopVlan,
+    PopMpls,
+    Clone(u32),
+}
+
+impl Change {
+    fn of(step: &Step, before: &Before, words: &[u32]) -> Change {
+        let operands = before.operands(words);
+        let entry = |entry: &Entry| {
+            let inside = u32::MAX >> (32 - u32::from(entry.width_bits));
+            entry.constant | (operands.get(entry.operand) & inside) << entry.shift
+        };
+        match step {
+            Step::PushVlan(pushed) => Change::PushVlan((entry(pushed) >> 16) as u16),
+            Step::PushMpls(pushed) => Change::PushMpls(entry(pushed)),
+            Step::PopVlan => Change::PopVlan,
+            Step::PopMpls => Change::PopMpls,
+            Step::Clone(port) => Change::Clone(operands.get(*port)),
+        }
+    }
+
+    fn apply(self, frame: &mut Frame<'_>, function: &Function, ports: &Ports) {
+        let Frame { bytes, layers, outputs, .. } = frame;
+        let changed = match self {
+            Change::PushVlan(tci) => edit::push_vlan(bytes, layers, tci),
+            Change::PushMpls(entry) => edit::push_mpls(bytes, layers, entry),
+            Change::PopVlan => edit::pop_vlan(bytes, layers),
+            Change::PopMpls => edit::pop_mpls(bytes, layers),
+            Change::Clone(port) => {
+                if ports.is_bound(Port(port)) {
+                    outputs.push(Output { port: Port(port), bytes: bytes.clone() });
+                }
+                false
+            }
+        };
+        if changed {
+            *layers = Layers::parse(&function.graph, bytes);
+        }
+    }
+}
+
+/// The context of a reference machine as words.
+fn loaded(stage: &ContextStage, stateful: &flowloom_efsm::model::Stateful, found: &ModelContext) -> Context {
+    let mut context = Context::initial(stage);
+    let bases = crate::compile::register_words(stateful);
+    for ((value, variable), base) in found.registers.iter().zip(&stateful.registers).zip(bases) {
+        for index in 0..words_of(variable.ty.width_bits) {
+            let at = usize::from(base + index);
+            context.registers[at] = stage.registers[at].narrow.of((value >> (32 * u32::from(index))) as u32);
+        }
+    }
+    context.state = found.state;
+    context.idle_ns = found.idle_ns;
+    context.idle_deadline_ns = found.idle_deadline_ns;
+    context.hard_deadline_ns = found.hard_deadline_ns;
+    context
+}
+
+impl Datapath for Overlay {
+    fn name(&self) -> &str {
+        "overlay"
+    }
+
+    fn bind_ports(&mut self, ports: &Ports) {
+        self.ports = ports.clone();
+    }
+
+    fn process(&mut self, packet: &Packet<'_>, choices: &Choices) -> Result<Outcome, EngineError> {
+        Ok(self.run(packet, choices))
+    }
+
+    fn chooses_victims(&self) -> bool {
+        let evicts = |stage: &Stage| stage.context.as_ref().is_some_and(|context| context.policy != Policy::Reject);
+        self.image.stages.iter().flatten().any(evicts)
+    }
+
+    fn evicted(&mut self) -> Vec<Eviction> {
+        std::mem::take(&mut self.evicted)
+    }
+
+    fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
+        for (stage, state) in self.image.stages.iter().zip(&mut self.states) {
+            if let (Some(context), Some(state)) = (stage.as_ref().and_then(|stage| stage.context.as_ref()), state) {
+                state.table.retain(|found| found.age(context, now_ns));
+            }
+        }
+        Ok(())
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, EngineError> {
+        let mut snapshot = Snapshot::default();
+        let (offsets, mut data) = layout::globals(&self.function);
+        for (stage, state) in self.image.stages.iter().zip(&self.states) {
+            let (Some(stage), Some(state)) = (stage, state) else { continue };
+            let element = &self.function.elements[usize::from(stage.element)];
+            let (Some(context), Some(stateful)) = (&stage.context, &element.stateful) else { continue };
+            let bases = crate::compile::register_words(stateful);
+            let mut entries = MapState::new();
+            for (key, found) in state.table.entries() {
+                let wide = |base: u8, width_bits: u8| {
+                    (0..words_of(width_bits)).rev().fold(0_u128, |value, index| {
+                        value << 32 | u128::from(found.registers[usize::from(base + index)])
+                    }) & u128::MAX >> (128 - u32::from(width_bits))
+                };
+                let registers =
+                    stateful.registers.iter().zip(&bases).map(|(variable, base)| wide(*base, variable.ty.width_bits));
+                let model = ModelContext {
+                    state: found.state,
+                    registers: registers.collect(),
+                    idle_deadline_ns: found.idle_deadline_ns,
+                    idle_ns: found.idle_ns,
+                    hard_deadline_ns: found.hard_deadline_ns,
+                    touched_ns: 0,
+                };
+                let key = match &context.key {
+                    Some(select) => select.bytes_of(key),
+                    None => vec![0; layout::SINGLE_KEY_BYTES],
+                };
+                entries.insert(key, model.encode(stateful, &state.layout));
+            }
+            debug_assert!(entries.len() <= capacity(stateful));
+            snapshot.maps.insert(element.name.clone(), entries);
+            let mut at = 0;
+            for (variable, &offset) in stateful.globals.iter().zip(&offsets[usize::from(stage.element)]) {
+                let words = words_of(variable.ty.width_bits);
+                let value = (0..words).rev().fold(0_u128, |value, index| {
+                    value << 32 | u128::from(state.globals[at + usize::from(index)])
+                });
+                at += usize::from(words);
+                let size = layout::size_bytes(variable) as usize;
+                let offset = offset as usize;
+                data[offset..offset + size].copy_from_slice(&value.to_le_bytes()[..size]);
+            }
+        }
+        if !data.is_empty() {
+            snapshot.maps.insert(layout::GLOBALS_MAP.to_owned(), MapState::from([(vec![0; 4], data)]));
+        }
+        Ok(snapshot)
+    }
+
+    fn restore(&mut self, state: &Snapshot) -> Result<(), EngineError> {
+        let mut reference = Reference::new(Arc::clone(&self.function));
+        reference.restore(state)?;
+        self.load(&reference);
+        Ok(())
+    }
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The flow context table: four banks and a stash, whose engine moves entries from the stash to the banks.
+//!
+//! An entry holds key and context together. A new one goes to the stash. The engine serves the stash in turn: an entry
+//! takes a free place of its key if there is one, and otherwise the place of another entry, which goes to the stash.
+//!
+//! # Source
+//! [FlowBlaze 4.2]
+
+use flowloom_state::RowHash;
+
+use crate::parameters::STASH;
+
+/// Most words of a key.
+pub(super) const MAX_KEY: usize = 16;
+/// Most registers of a context.
+pub(super) const MAX_REGISTERS: usize = 16;
+/// A deadline that is not set.
+pub(super) const NO_DEADLINE: u64 = u64::MAX;
+/// Banks.
+const WAYS: usize = 4;
+/// The seed of the hash functions.
+const SEED: u64 = 0x0f10_b1a2;
+
+/// The words of a key; those beyond it are 0.
+pub(super) type Key = [u32; MAX_KEY];
+
+/// The state of a flow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Context {
+    pub(super) state: u16,
+    pub(super) registers: [u32; MAX_REGISTERS],
+    pub(super) idle_ns: u64,
+    pub(super) idle_deadline_ns: u64,
+    pub(super) hard_deadline_ns: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    key: Key,
+    context: Context,
+}
+
+/// The place of an entry: a place of the banks, then the stash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place(usize);
+
+/// A flow context table.
+#[derive(Debug, Clone)]
+pub(super) struct Table {
+    hash: RowHash,
+    key_words: usize,
+    rows: usize,
+    /// The banks one after the other, then the stash.
+    places: Vec<Option<Entry>>,
+    stored: usize,
+    /// The entry of the stash that is served next, and the way that it takes.
+    turn: usize,
+    way: usize,
+}
+
+impl Table {
+    /// An empty table with `places` places in its banks, for keys of `key_words` words.
+    pub(super) fn new(places: u32, key_words: usize) -> Table {
+        let rows = places.div_ceil(WAYS as u32).max(1);
+        Table {
+            hash: RowHash::new(4 * key_words, rows, SEED),
+            key_words,
+            rows: rows as usize,
+            places: vec![None; WAYS * rows as usize + STASH as usize],
+            stored: 0,
+            turn: 0,
+            way: 0,
+        }
+    }
+
+    /// Stored entries.
+    pub(super) fn len(&self) -> usize {
+        self.stored
+    }
+
+    fn candidates(&self, key: &Key) -> [usize; WAYS] {
+        let mut bytes = [0; 4 * MAX_KEY];
+        for (word, bytes) in key[..self.key_words].iter().zip(bytes.as_chunks_mut::<4>().0) {
+            *bytes = word.to_le_bytes();
+        }
+        let rows = self.hash.rows_of(&bytes[..4 * self.key_words]);
+        std::array::from_fn(|way| way * self.rows + rows[way] as usize)
+    }
+
+    fn stash(&self) -> std::ops::Range<usize> {
+        WAYS * self.rows..self.places.len()
+    }
+
+    /// The place of a key.
+    pub(super) fn find(&self, key: &Key) -> Option<Place> {
+        let has = |at: &usize| self.places[*at].as_ref().is_some_and(|entry| entry.key == *key);
+        let in_banks = self.candidates(key).into_iter().find(has);
+        in_banks.or_else(|| self.stash().find(has)).map(Place)
+    }
+
+    /// The context at a place.
+    pub(super) fn get(&self, place: Place) -> Option<&Context> {
+        self.places[place.0].as_ref().map(|entry| &entry.context)
+    }
+
+    /// Replaces the context at a place.
+    pub(super) fn set(&mut self, place: Place, context: &Context) {
+        if let Some(entry) = &mut self.places[place.0] {
+            entry.context.clone_from(context);
+        }
+    }
+
+    /// Removes the entry at a place.
+    pub(super) fn remove(&mut self, place: Place) {
+        self.stored -= usize::from(self.places[place.0].take().is_some());
+    }
+
+    /// Stores a context under a key that has none. While the stash is full, the engine works.
+    pub(super) fn insert(&mut self, key: &Key, context: &Context) {
+        while self.stash().all(|at| self.places[at].is_some()) {
+            self.step();
+        }
+        if let Some(free) = self.stash().find(|&at| self.places[at].is_none()) {
+            self.places[free] = Some(Entry { key: *key, context: context.clone() });
+            self.stored += 1;
+        }
+    }
+
+    /// A step of the engine: an entry of the stash takes a place. Returns false if the stash is empty.
+    pub(super) fn step(&mut self) -> bool {
+        let stash = self.stash();
+        let waiting = (0..stash.len()).map(|step| stash.start + (self.turn + step) % stash.len());
+        let Some(served) = waiting.into_iter().find(|&at| self.places[at].is_some()) else { return false };
+        let Some(entry) = self.places[served].take() else { return false };
+        let candidates = self.candidates(&entry.key);
+        match candidates.into_iter().find(|&at| self.places[at].is_none()) {
+            Some(free) => self.places[free] = Some(entry),
+            None => {
+                let taken = candidates[self.way];
+                self.places[served] = self.places[taken].replace(entry);
+                self.way = (self.way + 1) % WAYS;
+            }
+        }
+        self.turn = (served - stash.start + 1) % stash.len();
+        true
+    }
+
+    /// The entry in the places of a key, outside of the stash, with the smallest rank.
+    pub(super) fn victim(&self, key: &Key, rank: impl Fn(&Context) -> i64) -> Option<(Place, Key)> {
+        let entries = self.candidates(key).into_iter().filter_map(|at| Some((at, self.places[at].as_ref()?)));
+        let victim = entries.min_by_key(|(_, entry)| rank(&entry.context));
+        victim.map(|(at, entry)| (Place(at), entry.key))
+    }
+
+    /// All entries, unordered.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&Key, &Context)> {
+        self.places.iter().flatten().map(|entry| (&entry.key, &entry.context))
+    }
+
+    /// Visits all contexts, and removes those for which `keep` is false.
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(&mut Context) -> bool) {
+        for place in &mut self.places {
+            if place.as_mut().is_some_and(|entry| !keep(&mut entry.context)) {
+                *place = None;
+                self.stored -= 1;
+            }
+        }
+    }
+
+    /// Removes all entries.
+    pub(super) fn clear(&mut self) {
+        self.places.fill(None);
+        (self.stored, self.turn, self.way) = (0, 0, 0);
+    }
+}
