@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Update and action block of an element: what the row of a packet does.
+//
+//   row ─► instruction ─► operands ─► ALUs ─┬─► registers, global registers
+//                                           └─► write units ─► header vector
+//
+// ALUs and write units read the values from before the packet; a write unit takes an operand or the result of an ALU.
+//
+// Latency: 0 cycles.
+// Throughput: one packet a cycle.
+// Handshake: none.
+// Source: [FlowBlaze 3.2, 4.1]
+module fl_efsm_act
+  import fl_config_pkg::*;
+#(
+    parameter int unsigned Words = 24,
+    parameter int unsigned Registers = 4,
+    parameter int unsigned Globals = 8,
+    parameter int unsigned Alus = 5,
+    parameter int unsigned Writes = 6,
+    parameter int unsigned Rows = 32,
+    parameter logic [7:0] Unit = 8'd0,
+    localparam int unsigned RowBits = $clog2(Rows)
+) (
+    input  logic                       clk_i,
+    input  config_t                    config_i,
+    input  logic                       bank_i,
+    // The packet runs the instruction of the row; a packet that skips the element does not.
+    input  logic                       active_i,
+    input  logic [RowBits-1:0]         row_i,
+    input  logic [Words-1:0][31:0]     words_i,
+    input  logic [Registers-1:0][31:0] registers_i,
+    input  logic [Globals-1:0][31:0]   globals_i,
+    input  logic [7:0]                 state_i,
+    input  logic [1:0][31:0]           averages_i,
+    // An IPv4 packet: words 1 to 3 of its addresses are constant.
+    input  logic                       ipv4_i,
+    // There is no context, the table is full, and no other context is evicted.
+    input  logic                       refused_i,
+    output logic [Words-1:0][31:0]     words_o,
+    // Words that were written.
+    output logic [Words-1:0]           written_o,
+    output logic [Registers-1:0][31:0] registers_o,
+    output logic [Registers-1:0]       register_writes_o,
+    output logic [Globals-1:0][31:0]   globals_o,
+    output logic [Globals-1:0]         global_writes_o,
+    // The transition: whether there is one, the next state, and the number of its pair of timeouts.
+    output logic                       moves_o,
+    output logic [7:0]                 state_o,
+    output logic [3:0]                 timeouts_o,
+    // Whether the row creates a context where there is none: 0 never, 1 always, 2 unless it is the default one.
+    output logic [1:0]                 creates_o,
+    // 0 drop, 1 pass, 2 punt, 3 reply, 4 flood, 5 forward, 6 goto.
+    output logic [2:0]                 terminal_o,
+    output logic [3:0]                 stage_o,
+    output logic [31:0]                port_o
+);
+
+  localparam int unsigned OperandBits = $clog2(Words + Registers + Globals + 4);
+  localparam int unsigned WordBits = $clog2(Words);
+  localparam int unsigned AluBits = (Alus > 1) ? $clog2(Alus) : 1;
+
+  typedef struct packed {
+    // 0 none, 1 a flow register, 2 a global register.
+    logic [1:0]             kind;
+    logic [3:0]             index;
+    logic [31:0]            constant;
+    logic [OperandBits-1:0] right;
+    logic [OperandBits-1:0] left;
+    logic [3:0]             operation;
+  } alu_t;
+
+  typedef struct packed {
+    logic [OperandBits-1:0] rejected;
+    logic                   has_rejected;
+    logic                   is_signed;
+    // Its width, less 1.
+    logic [4:0]             width;
+    logic [31:0]            constant;
+    logic [AluBits-1:0]     alu;
+    logic [OperandBits-1:0] operand;
+    logic                   is_alu;
+    logic [WordBits-1:0]    word;
+    logic                   valid;
+  } write_t;
+
+  typedef struct packed {
+    logic [31:0]            constant;
+    logic [OperandBits-1:0] port;
+    logic [3:0]             stage;
+    logic [2:0]             terminal;
+    logic [Words/2-1:0]     swaps;
+    write_t [Writes-1:0]    writes;
+    alu_t [Alus-1:0]        alus;
+    logic [1:0]             creates;
+    logic [3:0]             timeouts;
+    logic [7:0]             state;
+    logic                   moves;
+  } instruction_t;
+
+  // Values of registers: their width, less 1, and whether they are signed.
+  typedef struct packed {
+    logic       is_signed;
+    logic [4:0] width;
+  } narrow_t;
+
+  typedef struct packed {
+    // Words 1 to 3 of addresses.
+    logic [Words-1:0]        address_words;
+    narrow_t [Globals-1:0]   globals;
+    narrow_t [Registers-1:0] registers;
+  } types_t;
+
+  instruction_t            instruction;
+  types_t                  types;
+  logic [Alus-1:0][31:0]   results;
+  logic [Alus-1:0]         carries;
+  logic [Writes-1:0][31:0] written;
+
+  // The value cut to its width, and extended.
+  function automatic logic [31:0] narrowed(logic [31:0] value, logic [4:0] width, logic is_signed);
+    logic [31:0] own = 32'hffff_ffff >> (5'd31 - width);
+    return (value & own) | ({32{is_signed && value[width]}} & ~own);
+  endfunction
+
+  fl_config_rows #(
+      .Bits($bits(instruction_t)),
+      .Rows(Rows),
+      .Unit(Unit)
+  ) u_instructions (
+      .clk_i,
+      .config_i,
+      .bank_i,
+      .row_i,
+      .config_o(instruction)
+  );
+
+  fl_config_bank #(
+      .Bits($bits(types_t)),
+      .Unit(Unit + 8'd1)
+  ) u_types (
+      .clk_i,
+      .config_i,
+      .bank_i,
+      .config_o(types)
+  );
+
+  for (genvar number = 0; number < Alus; number++) begin : gen_alu
+    logic [31:0] left, right;
+    logic        carry;
+
+    fl_efsm_operand #(
+        .Words(Words),
+        .Registers(Registers),
+        .Globals(Globals)
+    ) u_left (
+        .select_i(instruction.alus[number].left),
+        .words_i,
+        .registers_i,
+        .globals_i,
+        .state_i,
+        .averages_i,
+        .constant_i(instruction.alus[number].constant),
+        .operand_o(left)
+    );
+    fl_efsm_operand #(
+        .Words(Words),
+        .Registers(Registers),
+        .Globals(Globals)
+    ) u_right (
+        .select_i(instruction.alus[number].right),
+        .words_i,
+        .registers_i,
+        .globals_i,
+        .state_i,
+        .averages_i,
+        .constant_i(instruction.alus[number].constant),
+        .operand_o(right)
+    );
+    if (number == 0) begin : gen_first
+      assign carry = 1'b0;
+    end else begin : gen_next
+      assign carry = carries[number-1];
+    end
+    fl_efsm_alu u_alu (
+        .operation_i(instruction.alus[number].operation),
+        .left_i     (left),
+        .right_i    (right),
+        .carry_i    (carry),
+        .result_o   (results[number]),
+        .carry_o    (carries[number])
+    );
+  end
+
+  for (genvar number = 0; number < Writes; number++) begin : gen_write
+    logic        is_rejected;
+    logic [31:0] operand, value;
+
+    assign is_rejected = refused_i && instruction.writes[number].has_rejected;
+    fl_efsm_operand #(
+        .Words(Words),
+        .Registers(Registers),
+        .Globals(Globals)
+    ) u_operand (
+        .select_i(is_rejected ? instruction.writes[number].rejected : instruction.writes[number].operand),
+        .words_i,
+        .registers_i,
+        .globals_i,
+        .state_i,
+        .averages_i,
+        .constant_i(instruction.writes[number].constant),
+        .operand_o(operand)
+    );
+    assign value           = (instruction.writes[number].is_alu && !is_rejected) ? results[instruction.writes[number].alu] : operand;
+    assign written[number] = narrowed(value, instruction.writes[number].width, instruction.writes[number].is_signed);
+  end
+
+  fl_efsm_operand #(
+      .Words(Words),
+      .Registers(Registers),
+      .Globals(Globals)
+  ) u_port (
+      .select_i(instruction.port),
+      .words_i,
+      .registers_i,
+      .globals_i,
+      .state_i,
+      .averages_i,
+      .constant_i(instruction.constant),
+      .operand_o(port_o)
+  );
+
+  always_comb begin
+    written_o = '0;
+    for (int unsigned word = 0; word < Words; word++) begin
+      words_o[word] = words_i[word];
+      if (active_i && instruction.swaps[word/2]) begin
+        words_o[word]   = words_i[word^1];
+        written_o[word] = 1'b1;
+      end
+      for (int unsigned number = 0; number < Writes; number++) begin
+        if (active_i && instruction.writes[number].valid && instruction.writes[number].word == WordBits'(word)) begin
+          words_o[word]   = written[number];
+          written_o[word] = 1'b1;
+        end
+      end
+      if (ipv4_i && types.address_words[word]) begin
+        words_o[word]   = words_i[word];
+        written_o[word] = 1'b0;
+      end
+    end
+
+    registers_o       = registers_i;
+    register_writes_o = '0;
+    globals_o         = globals_i;
+    global_writes_o   = '0;
+    for (int unsigned number = 0; number < Alus; number++) begin
+      for (int unsigned at = 0; at < Registers; at++) begin
+        if (active_i && instruction.alus[number].kind == 2'd1 && instruction.alus[number].index == 4'(at)) begin
+          registers_o[at] = narrowed(results[number], types.registers[at].width, types.registers[at].is_signed);
+          register_writes_o[at] = 1'b1;
+        end
+      end
+      for (int unsigned at = 0; at < Globals; at++) begin
+        if (active_i && instruction.alus[number].kind == 2'd2 && instruction.alus[number].index == 4'(at)) begin
+          globals_o[at] = narrowed(results[number], types.globals[at].width, types.globals[at].is_signed);
+          global_writes_o[at] = 1'b1;
+        end
+      end
+    end
+    moves_o    = instruction.moves;
+    state_o    = instruction.state;
+    timeouts_o = instruction.timeouts;
+    creates_o  = instruction.creates;
+    terminal_o = instruction.terminal;
+    stage_o    = instruction.stage;
+  end
+
+  logic unused;
+  assign unused = carries[Alus-1];
+
+  if (Words % 2 != 0) begin : gen_bad_words
+    $error("Words is %0d, expected an even number", Words);
+  end
+  if (Registers > 16 || Globals > 16) begin : gen_bad_registers
+    $error("Registers is %0d and Globals %0d, expected at most 16", Registers, Globals);
+  end
+
+endmodule
