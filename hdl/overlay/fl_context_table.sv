@@ -296,9 +296,10 @@ module fl_context_table #(
   assign unused = ^{stash_found_q.valid, stash_found_q.key};
 
 `ifndef SYNTHESIS
+  logic [Stash+3:0] hits;
+  assign hits = {bank_hit_q, stash_hit_q[Select]} & {(Stash + 4) {valid_q[Select]}};
   a_room : assert property (@(posedge clk_i) disable iff (rst_i) is_new |-> is_free || stash_free != '0);
-  a_one : assert property (@(posedge clk_i) disable iff (rst_i)
-      $onehot0({bank_hit_q & {4{valid_q[Select]}}, stash_hit_q[Select]}));
+  a_one : assert property (@(posedge clk_i) disable iff (rst_i) $onehot0(hits));
 `endif
 
 endmodule

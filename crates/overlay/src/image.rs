@@ -333,8 +333,8 @@ impl Ternary {
 pub struct Action {
     /// The transition; `None` to stay, with the timers kept.
     pub next: Option<Next>,
-    /// The ALUs.
-    pub updates: Vec<Update>,
+    /// The ALUs, in order.
+    pub alus: Vec<Alu>,
     /// The write units.
     pub writes: Vec<Write>,
     /// Pairs of words that change places; the first one has an even number, the second the next.
@@ -343,6 +343,29 @@ pub struct Action {
     pub steps: Vec<Step>,
     /// The end of the packet in this element.
     pub terminal: Terminal,
+}
+
+impl Action {
+    /// Under which condition the row creates a context where there is none.
+    pub fn creates(&self) -> Creates {
+        let writes_register = self.alus.iter().any(|alu| matches!(alu.destination, Some(Destination::Register(_))));
+        match self.next {
+            Some(Next { state: 0, idle_ns: None, hard_ns: None }) | None if writes_register => Creates::UnlessDefault,
+            Some(Next { state: 0, idle_ns: None, hard_ns: None }) | None => Creates::Never,
+            Some(_) => Creates::Always,
+        }
+    }
+}
+
+/// The condition under which a row creates a context where there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Creates {
+    /// The context stays the default one.
+    Never,
+    /// The row sets a state or a timer.
+    Always,
+    /// Registers decide it.
+    UnlessDefault,
 }
 
 /// A transition.
@@ -356,7 +379,7 @@ pub struct Next {
     pub hard_ns: Option<u64>,
 }
 
-/// Operations of ALUs and write units.
+/// Operations of ALUs.
 ///
 /// # Source
 /// [FlowBlaze, Table 7]; `Min`, `Max` and the operations with a carry are Flowloom's. ADDI and SUBI are `Add` and
@@ -417,13 +440,22 @@ pub enum Destination {
     Global(u8),
 }
 
-/// An update of a register by an ALU.
+/// An operation of an ALU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Update {
-    /// The destination.
-    pub destination: Destination,
-    /// The new value.
+pub struct Alu {
+    /// The register that it updates; `None` if only write units take the result.
+    pub destination: Option<Destination>,
+    /// The value.
     pub value: Value,
+}
+
+/// The source of a write unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteSource {
+    /// An operand.
+    Operand(Operand),
+    /// The result of an ALU, by its number.
+    Alu(u8),
 }
 
 /// A write of a word of the header vector.
@@ -434,7 +466,7 @@ pub struct Write {
     /// The width of what is written; other bits become 0.
     pub narrow: Narrow,
     /// The value.
-    pub value: Value,
+    pub source: WriteSource,
     /// The value where the row's updates are dropped because the table is full, if it is another one.
     pub if_rejected: Option<Operand>,
 }

@@ -3,14 +3,17 @@
 #![forbid(unsafe_code)]
 
 mod compile;
+mod encode;
 pub mod image;
 mod model;
 mod parameters;
+pub mod rtl;
 mod ternary;
 mod word;
 
 pub use compile::{Compilation, Problem, Use, compile};
+pub use encode::{ConfigWrite, encode};
 pub use image::Image;
-pub use model::Overlay;
+pub use model::{Departed, HeaderVector, Overlay};
 pub use parameters::Parameters;
 pub use word::Word;

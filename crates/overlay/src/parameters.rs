@@ -105,17 +105,17 @@ impl Parameters {
 }
 
 /// Bits of a state label that the EFSM table compares.
-pub const STATE_BITS: u32 = 8;
+pub(crate) const STATE_BITS: u32 = 8;
 /// Sets of headers whose presence rows test.
-pub const PRESENCE_BITS: u32 = 15;
+pub(crate) const PRESENCE_BITS: u32 = 15;
 /// Entries of the stash.
-pub const STASH: u32 = 8;
+pub(crate) const STASH: u32 = 8;
 /// Units of time of a function besides the nanosecond.
-pub const CLOCKS: usize = 2;
+pub(crate) const CLOCKS: usize = 2;
 /// Pairs of timeouts that the rows of an element set.
-pub const TIMEOUTS: usize = 16;
+pub(crate) const TIMEOUTS: usize = 16;
 /// Moving averages of an element, each of one register.
-pub const AVERAGES: usize = 2;
+pub(crate) const AVERAGES: usize = 2;
 
 #[cfg(test)]
 mod tests {

@@ -95,13 +95,9 @@ pub(crate) fn presence_of(field: FieldId) -> u32 {
 }
 
 impl Word {
-    /// The field of which it is a copy or a part, if it is one.
-    pub(crate) fn storage(self) -> Option<FieldId> {
-        match self {
-            Word::Field { field, .. } => Some(field),
-            Word::View(field) => Some(Place::of(field).storage),
-            _ => None,
-        }
+    /// True for a word of an address above the lowest one, which is constant in an IPv4 packet.
+    pub(crate) fn is_upper_address(self) -> bool {
+        matches!(self, Word::Field { field, index } if index > 0 && matches!(field.source(), Source::Address { .. }))
     }
 
     /// The fields whose writes would make the word outdated, other than its own.

@@ -11,7 +11,8 @@ use flowloom_wire::Header;
 use super::operands::{NewValues, Registers};
 use super::{Compiler, Lack};
 use crate::image::{
-    Action, Average, Destination, Entry, Narrow, Next, Operand, Operation, Step, Terminal, Update, Value, Write,
+    Action, Alu, Average, Creates, Destination, Entry, Narrow, Next, Operand, Operation, Step, Terminal, Value, Write,
+    WriteSource,
 };
 use crate::word::{Place, Word, words_of};
 
@@ -28,23 +29,23 @@ impl Compiler<'_> {
         placed: &[usize],
     ) -> Action {
         let name = Some(element.name.clone());
-        let mut updates = Vec::new();
+        let mut alus: Vec<Alu> = Vec::new();
         for update in &row.updates {
             let width_bits = registers.ty(update.destination).width_bits;
             match self.values(&update.value, width_bits, registers) {
                 Ok(values) => {
                     for (index, value) in values.into_iter().enumerate() {
                         let destination = registers.word(update.destination, index as u8);
-                        updates.push(Update { destination, value });
+                        alus.push(Alu { destination: Some(destination), value });
                     }
                 }
                 Err(lack) => self.problem(element, update.span, lack),
             }
         }
-        let new: NewValues = updates.iter().map(|update| (update.destination, update.value)).collect();
+        let new: NewValues = alus.iter().filter_map(|alu| Some((alu.destination?, alu.value))).collect();
         let mut writes = Vec::new();
         for write in &row.actions.writes {
-            match self.writes(&write.target, &write.value, registers, &new) {
+            match self.writes(&write.target, &write.value, registers, &new, &mut alus) {
                 Ok(found) => writes.extend(found),
                 Err(lack) => self.problem(element, write.span, lack),
             }
@@ -74,10 +75,23 @@ impl Compiler<'_> {
             NextState::To { state, idle_ns, hard_ns } => Some(Next { state, idle_ns, hard_ns }),
         };
         let span = Some(row.span);
-        self.use_of("alus", "ALUs", name.clone(), span, updates.len() as u32, self.parameters.alus);
+        self.use_of("alus", "ALUs", name.clone(), span, alus.len() as u32, self.parameters.alus);
         self.use_of("writes", "write units", name.clone(), span, writes.len() as u32, self.parameters.writes);
         self.use_of("steps", "edits and copies", name, span, steps.len() as u32, self.parameters.steps);
-        Action { next, updates, writes, swaps, steps, terminal }
+        let action = Action { next, alus, writes, swaps, steps, terminal };
+        self.check_rejection(element, row, &action);
+        action
+    }
+
+    /// Where the table is full, the updates of a row that would create a context are dropped. If registers decide whether
+    /// it would, that is known too late for global registers.
+    fn check_rejection(&mut self, element: &Element, row: &Row, action: &Action) {
+        let is_global = |destination: &Option<Destination>| matches!(destination, Some(Destination::Global(_)));
+        let writes_global = action.alus.iter().any(|alu| is_global(&alu.destination));
+        if writes_global && action.creates() == Creates::UnlessDefault {
+            let what = "updates a global register, and may or may not create a context";
+            self.problem(element, row.span, Lack::with_help(what, "let the row enter a state, or set a timer"));
+        }
     }
 
     /// The action of packets that no row matches.
@@ -86,7 +100,7 @@ impl Compiler<'_> {
         let registers = Registers::default();
         let mut writes = Vec::new();
         for write in &otherwise.actions.writes {
-            match self.writes(&write.target, &write.value, &registers, &NewValues::new()) {
+            match self.writes(&write.target, &write.value, &registers, &NewValues::new(), &mut Vec::new()) {
                 Ok(found) => writes.extend(found),
                 Err(lack) => self.problem(element, otherwise.span, lack),
             }
@@ -101,7 +115,7 @@ impl Compiler<'_> {
         for step in &otherwise.actions.steps {
             self.problem(element, step.span, Lack::new("has a step where no row matches"));
         }
-        Action { next: None, updates: Vec::new(), writes, swaps: Vec::new(), steps: Vec::new(), terminal }
+        Action { next: None, alus: Vec::new(), writes, swaps: Vec::new(), steps: Vec::new(), terminal }
     }
 
     /// The operations of the words of a new value.
@@ -255,6 +269,7 @@ impl Compiler<'_> {
         value: &NewValue,
         registers: &Registers,
         new: &NewValues,
+        alus: &mut Vec<Alu>,
     ) -> Result<Vec<Write>, Lack> {
         // Moving averages are for registers.
         let mut registers = registers.clone();
@@ -286,7 +301,15 @@ impl Compiler<'_> {
             let width = (u32::from(width_bits) - 32 * u32::from(index)).min(32) as u8;
             let own = Narrow { width_bits: width, is_signed: is_signed && width < 32 };
             let narrow = if values.width_bits < width { values } else { own };
-            writes.push(Write { word: self.words.number(word), narrow, value, if_rejected });
+            let lower = writes.last().and_then(|write: &Write| match write.source {
+                WriteSource::Alu(at) => Some(at),
+                WriteSource::Operand(_) => None,
+            });
+            let source = match value {
+                Value { operation: Operation::Move, left, .. } => WriteSource::Operand(left),
+                _ => WriteSource::Alu(alu_of(value, lower, alus)),
+            };
+            writes.push(Write { word: self.words.number(word), narrow, source, if_rejected });
         }
         match registers.averages.len() == averages {
             true => Ok(writes),
@@ -366,11 +389,30 @@ impl Compiler<'_> {
     }
 }
 
+/// The number of an ALU with this result. An operation with a carry comes directly after that of the lower word, whose
+/// ALU is `lower`.
+fn alu_of(value: Value, lower: Option<u8>, alus: &mut Vec<Alu>) -> u8 {
+    let takes_carry = matches!(value.operation, Operation::AddCarry | Operation::SubtractBorrow);
+    let at = match lower.filter(|_| takes_carry).map(usize::from) {
+        Some(lower) if alus.get(lower + 1).is_some_and(|next| next.value == value) => lower + 1,
+        Some(lower) => {
+            alus.push(Alu { destination: None, value: alus[lower].value });
+            alus.push(Alu { destination: None, value });
+            alus.len() - 1
+        }
+        None => alus.iter().position(|alu| alu.value == value).unwrap_or_else(|| {
+            alus.push(Alu { destination: None, value });
+            alus.len() - 1
+        }),
+    };
+    at as u8
+}
+
 /// Takes the writes that exchange adjacent words out of others.
 fn take_swaps(writes: &mut Vec<Write>) -> Vec<(u8, u8)> {
     let moves = |writes: &[Write], to: u8, from: u8| {
-        let value = moved(Operand::Word(from));
-        writes.iter().any(|write| write.word == to && write.value == value && write.if_rejected.is_none())
+        let source = WriteSource::Operand(Operand::Word(from));
+        writes.iter().any(|write| write.word == to && write.source == source && write.if_rejected.is_none())
     };
     let pairs: Vec<(u8, u8)> = writes
         .iter()

@@ -217,8 +217,9 @@ impl Compiler<'_> {
             Width::W32 => chain.push(self.difference(left, right, Relation::Equal, registers)?),
             Width::W64 => {
                 for index in 0..2 {
-                    let left = self.operand(left, index, registers)?;
-                    chain.push(equal(left, self.operand(right, index, registers)?, index > 0));
+                    let (left, right) = (self.operand(left, index, registers)?, self.operand(right, index, registers)?);
+                    one_constant(left, right)?;
+                    chain.push(equal(left, right, index > 0));
                 }
             }
         }
@@ -245,9 +246,11 @@ impl Compiler<'_> {
         let mut chain = Vec::new();
         for index in 0..words {
             let is_top = index + 1 == words;
+            let (left, right) = (self.operand(left, index, registers)?, self.operand(right, index, registers)?);
+            one_constant(left, right)?;
             chain.push(Comparator {
-                left: self.operand(left, index, registers)?,
-                right: self.operand(right, index, registers)?,
+                left,
+                right,
                 offset: Offset::None,
                 relation: if signed && is_top { Relation::Less } else { Relation::Below },
                 continues: index > 0,
@@ -267,31 +270,37 @@ impl Compiler<'_> {
         let mut terms = Vec::new();
         self.terms(Term { expr: left, is_negative: false }, &mut terms);
         self.terms(Term { expr: right, is_negative: true }, &mut terms);
-        let mut plus = Vec::new();
-        let mut minus = Vec::new();
-        for term in terms {
-            let operand = self.operand(term.expr, 0, registers)?;
-            if operand == Operand::Constant(0) {
-                continue;
+        // Constants are summed up: a comparator has one.
+        let (mut plus, mut minus, mut constant) = (Vec::new(), Vec::new(), 0_u32);
+        for Term { expr, is_negative } in terms {
+            match (self.operand(expr, 0, registers)?, is_negative) {
+                (Operand::Constant(value), false) => constant = constant.wrapping_add(value),
+                (Operand::Constant(value), true) => constant = constant.wrapping_sub(value),
+                (operand, false) => plus.push(operand),
+                (operand, true) => minus.push(operand),
             }
-            if term.is_negative { &mut minus } else { &mut plus }.push(operand);
         }
-        let zero = Operand::Constant(0);
+        // Words of the header vector come first, so that an offset is a register or the constant.
+        plus.sort_by_key(|operand| !matches!(operand, Operand::Word(_)));
+        minus.sort_by_key(|operand| !matches!(operand, Operand::Word(_)));
+        let too_many = Err(Lack::with_help(
+            "compares sums of more than three terms",
+            "compute a part of the sum in an earlier element",
+        ));
+        let negated = Operand::Constant(constant.wrapping_neg());
+        let constant = Operand::Constant(constant);
+        let has_constant = constant != Operand::Constant(0);
         let (left, right, offset) = match (&plus[..], &minus[..]) {
-            ([], []) => (zero, zero, Offset::None),
-            ([a], []) => (*a, zero, Offset::None),
-            ([], [b]) => (zero, *b, Offset::None),
-            ([a], [b]) => (*a, *b, Offset::None),
-            ([a, c], []) => (*a, zero, Offset::Plus(*c)),
-            ([a, c], [b]) => (*a, *b, Offset::Plus(*c)),
-            ([], [b, c]) => (zero, *b, Offset::Minus(*c)),
-            ([a], [b, c]) => (*a, *b, Offset::Minus(*c)),
-            _ => {
-                return Err(Lack::with_help(
-                    "compares sums of more than three terms",
-                    "compute a part of the sum in an earlier element",
-                ));
-            }
+            ([], []) => (constant, constant, if has_constant { Offset::Plus(constant) } else { Offset::None }),
+            ([a], []) => (*a, negated, Offset::None),
+            ([], [b]) => (constant, *b, Offset::None),
+            ([a], [b]) if !has_constant => (*a, *b, Offset::None),
+            ([a], [b]) => (*a, *b, Offset::Plus(constant)),
+            ([a, c], []) => (*a, negated, Offset::Plus(*c)),
+            ([], [b, c]) => (constant, *b, Offset::Minus(*c)),
+            ([a, c], [b]) if !has_constant => (*a, *b, Offset::Plus(*c)),
+            ([a], [b, c]) if !has_constant => (*a, *b, Offset::Minus(*c)),
+            _ => return too_many,
         };
         Ok(Comparator { left, right, offset, relation, continues: false })
     }
@@ -326,6 +335,16 @@ impl Compiler<'_> {
             chain.push(equal(self.wide(operand, index, registers)?, right, index > 0));
         }
         Ok(vec![Compare { chain, holds }])
+    }
+}
+
+/// A comparator has one constant.
+fn one_constant(left: Operand, right: Operand) -> Result<(), Lack> {
+    match (left, right) {
+        (Operand::Constant(a), Operand::Constant(b)) if a != b => {
+            Err(Lack::with_help("compares 32 bits with more than 32", "use values of one width"))
+        }
+        _ => Ok(()),
     }
 }
 

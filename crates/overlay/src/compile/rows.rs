@@ -303,10 +303,10 @@ fn reads_written_globals(stage: &Stage) -> bool {
     let written: BTreeSet<u8> = stage
         .rows
         .iter()
-        .flat_map(|row| &row.action.updates)
-        .filter_map(|update| match update.destination {
-            Destination::Global(at) => Some(at),
-            Destination::Register(_) => None,
+        .flat_map(|row| &row.action.alus)
+        .filter_map(|alu| match alu.destination {
+            Some(Destination::Global(at)) => Some(at),
+            _ => None,
         })
         .collect();
     let of_offset = |offset: Offset| match offset {

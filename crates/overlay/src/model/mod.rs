@@ -12,12 +12,12 @@ use flowloom_efsm::{Context as ModelContext, Machine as Reference};
 use flowloom_engine::{
     Choices, Datapath, EngineError, Eviction, MapState, Outcome, Output, Packet, Port, Ports, Snapshot, Verdict,
 };
-use flowloom_wire::field::{FieldId, Source};
-use flowloom_wire::{Layers, edit, rewrite};
+use flowloom_wire::field::FieldId;
+use flowloom_wire::{Header, Layers, edit, rewrite};
 
 use crate::image::{
     Action, ContextStage, Destination, Entry, Image, KeyPart, KeySelect, Next, Policy, Stage, Step, Terminal,
-    TernaryRow, Write,
+    TernaryRow, Write, WriteSource,
 };
 use crate::word::{Word, words_of};
 use alu::Operands;
@@ -25,6 +25,8 @@ use table::{Context, Key, MAX_KEY, MAX_REGISTERS, NO_DEADLINE, Place, Table};
 
 /// Most words of a header vector.
 const MAX_WORDS: usize = 64;
+/// Most ALUs of an element.
+const MAX_ALUS: usize = 32;
 /// Steps of the engine of a context table between two packets.
 const ENGINE_STEPS: u32 = 8;
 
@@ -47,16 +49,28 @@ struct State {
     layout: RecordLayout,
 }
 
-/// A packet on its way.
+/// A packet on its way through the elements.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeaderVector {
+    /// The words.
+    pub words: [u32; MAX_WORDS],
+    /// Words that were written, by number.
+    pub written: u64,
+    /// The presence bits.
+    pub presence: u32,
+    /// True for an IPv4 packet, whose addresses have one word: writes of their other words have no effect.
+    pub is_ipv4: bool,
+    /// The arrival time.
+    pub now_ns: u64,
+}
+
+/// The bytes of a packet.
 #[derive(Debug)]
 struct Frame<'p> {
     packet: Packet<'p>,
     bytes: Vec<u8>,
     layers: Layers,
-    words: [u32; MAX_WORDS],
-    presence: u32,
     outputs: Vec<Output>,
-    now_ns: u64,
 }
 
 /// The context of a packet in an element.
@@ -80,10 +94,8 @@ impl Overlay {
                 let context = stage.context.as_ref()?;
                 let element = &function.elements[usize::from(stage.element)];
                 let stateful = element.stateful.as_ref()?;
-                let key_words = context.key.as_ref().map_or(1, |key| key.words.len());
-                let places = if context.key.is_some() { image.parameters.contexts } else { 4 };
                 Some(State {
-                    table: Table::new(places, key_words),
+                    table: Table::new(&image.parameters),
                     globals: context.globals.iter().map(|global| global.initial).collect(),
                     layout: RecordLayout::of(element, stateful),
                 })
@@ -125,13 +137,19 @@ impl Overlay {
     }
 
     fn run(&mut self, packet: &Packet<'_>, choices: &Choices) -> Outcome {
-        let mut frame = self.arrive(packet, choices.now_ns);
+        let layers = Layers::parse(&self.function.graph, packet.bytes);
+        let mut header = self.header(packet, &layers, choices.now_ns);
+        let mut frame = Frame { packet: *packet, bytes: packet.bytes.to_vec(), layers, outputs: Vec::new() };
         self.evicted.clear();
         let image = Arc::clone(&self.image);
         let mut at = usize::from(image.entry);
         loop {
             let Some(stage) = &image.stages[at] else { break Outcome::without_output(Verdict::Aborted) };
-            let terminal = self.element(at, stage, &mut frame);
+            let (action, steps, terminal) = self.element(at, stage, &mut header);
+            self.write_fields(action, &header, &mut frame);
+            for step in steps {
+                step.apply(&mut frame, &self.function, &self.ports);
+            }
             match terminal {
                 Continues::Goto(next) => at = next,
                 Continues::Leave(verdict, port) => break self.leave(frame, verdict, port),
@@ -146,16 +164,44 @@ impl Overlay {
         }
     }
 
-    /// The parse block.
-    fn arrive<'p>(&self, packet: &Packet<'p>, now_ns: u64) -> Frame<'p> {
-        let layers = Layers::parse(&self.function.graph, packet.bytes);
+    /// The header vector of an arriving packet: the parse block.
+    pub fn arrive(&self, packet: &Packet<'_>, now_ns: u64) -> HeaderVector {
+        self.header(packet, &Layers::parse(&self.function.graph, packet.bytes), now_ns)
+    }
+
+    /// Runs the elements on a header vector alone, without the bytes of a packet: where it leaves, and through which
+    /// port.
+    pub fn run_header(&mut self, header: &mut HeaderVector) -> Departed {
+        let image = Arc::clone(&self.image);
+        let mut at = usize::from(image.entry);
+        loop {
+            let Some(stage) = &image.stages[at] else { return Departed { terminal: 0, port: 0 } };
+            let (action, _, continues) = self.element(at, stage, header);
+            let terminal = match action.terminal {
+                Terminal::Drop => 0,
+                Terminal::Pass => 1,
+                Terminal::Punt => 2,
+                Terminal::Reply => 3,
+                Terminal::Flood => 4,
+                Terminal::Forward(_) => 5,
+                Terminal::Goto(_) => 6,
+            };
+            match continues {
+                Continues::Goto(next) => at = next,
+                Continues::Leave(Verdict::Redirect, Some(port)) => return Departed { terminal, port },
+                Continues::Leave(..) | Continues::Flood => return Departed { terminal, port: 0 },
+            }
+        }
+    }
+
+    fn header(&self, packet: &Packet<'_>, layers: &Layers, now_ns: u64) -> HeaderVector {
         let mut clocks = [0; 2];
         for (clock, unit_ns) in clocks.iter_mut().zip(&self.image.clocks_ns) {
             *clock = (now_ns / unit_ns) as u32;
         }
         let mut words = [0; MAX_WORDS];
         for (value, word) in words.iter_mut().zip(&self.image.words) {
-            *value = word.extract(packet.bytes, &layers, packet.port.0, &clocks);
+            *value = word.extract(packet.bytes, layers, packet.port.0, &clocks);
         }
         for (word, value) in &self.image.initial_metadata {
             words[usize::from(*word)] = *value;
@@ -166,8 +212,7 @@ impl Overlay {
             .iter()
             .enumerate()
             .fold(0, |bits, (at, headers)| bits | u32::from(layers.valid() & headers != 0) << at);
-        let bytes = packet.bytes.to_vec();
-        Frame { packet: *packet, bytes, layers, words, presence, outputs: Vec::new(), now_ns }
+        HeaderVector { words, written: 0, presence, is_ipv4: layers.has(Header::Ipv4), now_ns }
     }
 
     fn leave(&self, frame: Frame<'_>, verdict: Verdict, port: Option<u32>) -> Outcome {
@@ -182,19 +227,26 @@ impl Overlay {
         Outcome { verdict, outputs, events: Vec::new() }
     }
 
-    fn element(&mut self, at: usize, stage: &Stage, frame: &mut Frame<'_>) -> Continues {
+    fn element<'s>(
+        &mut self,
+        at: usize,
+        stage: &'s Stage,
+        header: &mut HeaderVector,
+    ) -> (&'s Action, Vec<Change>, Continues) {
         let Some(select) = &stage.context else {
-            let operands = Operands { words: &frame.words, registers: &[], globals: &[], averages: &[], state: 0 };
+            let operands = Operands { words: &header.words, registers: &[], globals: &[], averages: &[], state: 0 };
             let conditions = operands.conditions(&stage.comparators);
-            let row = matching(stage, frame, 0, conditions, false);
+            let row = matching(stage, header, 0, conditions, false);
             let action = row.map_or(&stage.otherwise, |row| &row.action);
-            return self.act(action, frame, &Before::stateless(), false);
+            return self.act(action, header, &Before::stateless(), false);
         };
-        let Some(key) = key_of(select, frame) else {
-            return self.act(&stage.otherwise, frame, &Before::stateless(), false);
+        let Some(key) = key_of(select, header) else {
+            return self.act(&stage.otherwise, header, &Before::stateless(), false);
         };
-        let Some(state) = &mut self.states[at] else { return Continues::Leave(Verdict::Aborted, None) };
-        let found = state.look_up(select, &key, frame.now_ns);
+        let Some(state) = &mut self.states[at] else {
+            return self.act(&stage.otherwise, header, &Before::stateless(), false);
+        };
+        let found = state.look_up(select, &key, header.now_ns);
         let mut before = Before {
             registers: found.context.registers,
             globals: [0; MAX_WORDS],
@@ -203,81 +255,77 @@ impl Overlay {
         };
         before.globals[..state.globals.len()].copy_from_slice(&state.globals);
         for (at, average) in stage.averages.iter().enumerate() {
-            before.averages[at] = before.operands(&frame.words).average(*average);
+            before.averages[at] = before.operands(&header.words).average(*average);
         }
-        let conditions = before.operands(&frame.words).conditions(&stage.comparators);
-        let Some(row) = matching(stage, frame, before.state, conditions, found.is_full) else {
-            return self.act(&stage.otherwise, frame, &before, false);
+        let conditions = before.operands(&header.words).conditions(&stage.comparators);
+        let Some(row) = matching(stage, header, before.state, conditions, found.is_full) else {
+            return self.act(&stage.otherwise, header, &before, false);
         };
-        let (rejected, victim) = state.update(select, &key, found, &row.action, &before, frame);
+        let (rejected, victim) = state.update(select, &key, found, &row.action, &before, header);
         if let Some(victim) = victim {
             let element = &self.function.elements[usize::from(stage.element)];
             let key = select.key.as_ref().map_or_else(Vec::new, |key| key.bytes_of(&victim[..key.words.len()]));
             self.evicted.push(Eviction { map: element.name.clone(), key, free_entries: 0 });
         }
-        self.act(&row.action, frame, &before, rejected)
+        self.act(&row.action, header, &before, rejected)
     }
 
     /// The action block.
-    fn act(&self, action: &Action, frame: &mut Frame<'_>, before: &Before, rejected: bool) -> Continues {
-        let mut written = [0; MAX_WORDS];
+    fn act<'s>(
+        &self,
+        action: &'s Action,
+        header: &mut HeaderVector,
+        before: &Before,
+        rejected: bool,
+    ) -> (&'s Action, Vec<Change>, Continues) {
+        let old = header.words;
+        let operands = before.operands(&old);
+        let mut results = [0; MAX_ALUS];
         let mut carry = false;
-        for (Write { value, if_rejected, narrow, .. }, new) in action.writes.iter().zip(&mut written) {
-            let operands = before.operands(&frame.words);
-            *new = match if_rejected {
-                Some(old) if rejected => operands.get(*old),
-                _ => {
-                    let (value, out) = operands.compute(*value, carry);
-                    carry = out;
-                    value
-                }
-            };
-            *new = narrow.of(*new);
+        for (alu, result) in action.alus.iter().zip(&mut results) {
+            (*result, carry) = operands.compute(alu.value, carry);
         }
-        let port_of = |operand, words: &[u32]| before.operands(words).get(operand);
+        for &(a, b) in &action.swaps {
+            self.write_word(header, a, old[usize::from(b)]);
+            self.write_word(header, b, old[usize::from(a)]);
+        }
+        for Write { word, source, if_rejected, narrow } in &action.writes {
+            let value = match (if_rejected, source) {
+                (Some(old), _) if rejected => operands.get(*old),
+                (_, WriteSource::Operand(operand)) => operands.get(*operand),
+                (_, WriteSource::Alu(at)) => results[usize::from(*at)],
+            };
+            self.write_word(header, *word, narrow.of(value));
+        }
         let terminal = match action.terminal {
             Terminal::Drop => Continues::Leave(Verdict::Drop, None),
             Terminal::Pass | Terminal::Punt => Continues::Leave(Verdict::Pass, None),
             Terminal::Reply => Continues::Leave(Verdict::Tx, None),
             Terminal::Flood => Continues::Flood,
-            Terminal::Forward(port) => Continues::Leave(Verdict::Redirect, Some(port_of(port, &frame.words))),
+            Terminal::Forward(port) => Continues::Leave(Verdict::Redirect, Some(operands.get(port))),
             Terminal::Goto(next) => Continues::Goto(usize::from(next)),
         };
-        let steps: Vec<Change> = action.steps.iter().map(|step| Change::of(step, before, &frame.words)).collect();
-        let swapped: Vec<(u8, u8, u32, u32)> = action
-            .swaps
-            .iter()
-            .map(|&(a, b)| (a, b, frame.words[usize::from(a)], frame.words[usize::from(b)]))
-            .collect();
-        for (write, new) in action.writes.iter().zip(written) {
-            frame.words[usize::from(write.word)] = new;
+        let steps = action.steps.iter().map(|step| Change::of(step, before, &old)).collect();
+        (action, steps, terminal)
+    }
+
+    /// Writes a word. An IPv4 address has one word; the others show that it is one, and stay.
+    fn write_word(&self, header: &mut HeaderVector, number: u8, value: u32) {
+        let number = usize::from(number);
+        if header.is_ipv4 && self.image.words[number].is_upper_address() {
+            return;
         }
-        for (a, b, of_a, of_b) in swapped {
-            (frame.words[usize::from(a)], frame.words[usize::from(b)]) = (of_b, of_a);
-        }
-        self.write_fields(action, frame);
-        for step in steps {
-            step.apply(frame, &self.function, &self.ports);
-        }
-        terminal
+        header.words[number] = value;
+        header.written |= 1 << number;
     }
 
     /// Writes the fields whose words an action has written, and updates the checksums that cover them.
-    fn write_fields(&self, action: &Action, frame: &mut Frame<'_>) {
+    fn write_fields(&self, action: &Action, header: &HeaderVector, frame: &mut Frame<'_>) {
         let mut fields: Vec<(FieldId, u128)> = Vec::new();
         let swapped = action.swaps.iter().flat_map(|&(a, b)| [a, b]);
         for number in action.writes.iter().map(|write| write.word).chain(swapped) {
             let Word::Field { field, index } = self.image.words[usize::from(number)] else { continue };
-            let mut value = frame.words[usize::from(number)];
-            if let Source::Address { v6, .. } = field.source()
-                && index > 0
-                && FieldId::by_name(v6).and_then(FieldId::header).is_none_or(|header| !frame.layers.has(header))
-            {
-                // An IPv4 address has one word; the others show that it is one.
-                value = if index == 1 { 0xffff } else { 0 };
-                frame.words[usize::from(number)] = value;
-            }
-            let value = u128::from(value) << (32 * u32::from(index));
+            let value = u128::from(header.words[usize::from(number)]) << (32 * u32::from(index));
             match fields.iter_mut().find(|(known, _)| *known == field) {
                 Some((_, whole)) => *whole |= value,
                 None => fields.push((field, value)),
@@ -287,6 +335,15 @@ impl Overlay {
             rewrite(&mut frame.bytes, &frame.layers, &fields);
         }
     }
+}
+
+/// The departure of a header vector from the elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Departed {
+    /// The number of the terminal action: drop, pass, punt, reply, flood, forward.
+    pub terminal: u8,
+    /// The port of `forward`, otherwise 0.
+    pub port: u32,
 }
 
 /// Where a packet continues.
@@ -318,7 +375,7 @@ impl Before {
 /// The first row that matches.
 fn matching<'s>(
     stage: &'s Stage,
-    frame: &Frame<'_>,
+    header: &HeaderVector,
     state: u16,
     conditions: u32,
     is_full: bool,
@@ -326,23 +383,23 @@ fn matching<'s>(
     stage.rows.iter().find(|row| {
         row.state.matches(state.into())
             && row.conditions.matches(conditions)
-            && row.presence.matches(frame.presence)
+            && row.presence.matches(header.presence)
             && row.full.matches(is_full.into())
-            && row.words.iter().zip(&stage.match_words).all(|(bits, word)| bits.matches(frame.words[usize::from(*word)]))
+            && row.words.iter().zip(&stage.match_words).all(|(bits, word)| bits.matches(header.words[usize::from(*word)]))
     })
 }
 
 /// The key extractor; `None` if a field of the key is absent.
-fn key_of(context: &ContextStage, frame: &Frame<'_>) -> Option<Key> {
+fn key_of(context: &ContextStage, header: &HeaderVector) -> Option<Key> {
     let mut key = [0; MAX_KEY];
     let Some(KeySelect { words, sides, presence, .. }) = &context.key else { return Some(key) };
-    if frame.presence & presence != *presence {
+    if header.presence & presence != *presence {
         return None;
     }
     let part = |part: KeyPart| match part {
-        KeyPart::Whole(at) => frame.words[usize::from(at)],
-        KeyPart::Upper(at) => frame.words[usize::from(at)] >> 16,
-        KeyPart::Lower(at) => frame.words[usize::from(at)] & 0xffff,
+        KeyPart::Whole(at) => header.words[usize::from(at)],
+        KeyPart::Upper(at) => header.words[usize::from(at)] >> 16,
+        KeyPart::Lower(at) => header.words[usize::from(at)] & 0xffff,
     };
     let is_mirrored = sides
         .iter()
@@ -351,9 +408,9 @@ fn key_of(context: &ContextStage, frame: &Frame<'_>) -> Option<Key> {
         .is_some_and(std::cmp::Ordering::is_gt);
     for (value, word) in key.iter_mut().zip(words) {
         *value = match is_mirrored {
-            false => frame.words[usize::from(word.word)],
+            false => header.words[usize::from(word.word)],
             true => {
-                let mirrored = frame.words[usize::from(word.mirrored)];
+                let mirrored = header.words[usize::from(word.mirrored)];
                 if word.rotates { mirrored.rotate_left(16) } else { mirrored }
             }
         };
@@ -435,29 +492,30 @@ impl State {
         found: Found,
         action: &Action,
         before: &Before,
-        frame: &Frame<'_>,
+        header: &HeaderVector,
     ) -> (bool, Option<Key>) {
         let Found { place, mut context, is_full } = found;
-        let operands = before.operands(&frame.words);
+        let operands = before.operands(&header.words);
         let mut globals = self.globals.clone();
         let (mut carry, mut writes_register) = (false, false);
-        for update in &action.updates {
-            let (value, out) = operands.compute(update.value, carry);
+        for alu in &action.alus {
+            let (value, out) = operands.compute(alu.value, carry);
             carry = out;
-            match update.destination {
-                Destination::Register(at) => {
+            match alu.destination {
+                None => {}
+                Some(Destination::Register(at)) => {
                     let at = usize::from(at);
                     context.registers[at] = stage.registers[at].narrow.of(value);
                     writes_register = true;
                 }
-                Destination::Global(at) => {
+                Some(Destination::Global(at)) => {
                     let at = usize::from(at);
                     globals[at] = stage.globals[at].narrow.of(value);
                 }
             }
         }
         if let Some(next) = action.next {
-            context.enter(next, frame.now_ns);
+            context.enter(next, header.now_ns);
         }
         let may_be_default = match action.next {
             Some(next) => next.idle_ns.is_none() && next.hard_ns.is_none(),

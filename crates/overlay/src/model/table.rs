@@ -9,7 +9,8 @@
 
 use flowloom_state::RowHash;
 
-use crate::parameters::STASH;
+use crate::parameters::{Parameters, STASH};
+use crate::rtl::hash_of;
 
 /// Most words of a key.
 pub(super) const MAX_KEY: usize = 16;
@@ -19,8 +20,6 @@ pub(super) const MAX_REGISTERS: usize = 16;
 pub(super) const NO_DEADLINE: u64 = u64::MAX;
 /// Banks.
 const WAYS: usize = 4;
-/// The seed of the hash functions.
-const SEED: u64 = 0x0f10_b1a2;
 
 /// The words of a key; those beyond it are 0.
 pub(super) type Key = [u32; MAX_KEY];
@@ -60,14 +59,15 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// An empty table with `places` places in its banks, for keys of `key_words` words.
-    pub(super) fn new(places: u32, key_words: usize) -> Table {
-        let rows = places.div_ceil(WAYS as u32).max(1);
+    /// An empty table of a machine.
+    pub(super) fn new(parameters: &Parameters) -> Table {
+        let hash = hash_of(parameters);
+        let rows = hash.rows() as usize;
         Table {
-            hash: RowHash::new(4 * key_words, rows, SEED),
-            key_words,
-            rows: rows as usize,
-            places: vec![None; WAYS * rows as usize + STASH as usize],
+            hash,
+            key_words: parameters.key_bits as usize / 32,
+            rows,
+            places: vec![None; WAYS * rows + STASH as usize],
             stored: 0,
             turn: 0,
             way: 0,
@@ -80,11 +80,12 @@ impl Table {
     }
 
     fn candidates(&self, key: &Key) -> [usize; WAYS] {
-        let mut bytes = [0; 4 * MAX_KEY];
+        // The last byte is the bank of the configuration.
+        let mut bytes = [0; 4 * MAX_KEY + 1];
         for (word, bytes) in key[..self.key_words].iter().zip(bytes.as_chunks_mut::<4>().0) {
             *bytes = word.to_le_bytes();
         }
-        let rows = self.hash.rows_of(&bytes[..4 * self.key_words]);
+        let rows = self.hash.rows_of(&bytes[..=4 * self.key_words]);
         std::array::from_fn(|way| way * self.rows + rows[way] as usize)
     }
 

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The elements of the FlowBlaze machine in simulation against its software model: header vectors in, header vectors
+//! out, contexts at the end.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use flowloom_cosim::{Design, Model, Simulation};
+use flowloom_engine::{Datapath, Packet};
+use flowloom_overlay::{ConfigWrite, HeaderVector, Image, Overlay, Parameters, compile, encode, rtl};
+use flowloom_testkit::skip;
+
+use crate::verified::shipped;
+
+/// Bits of the packet number that travels with a header vector.
+const SIDE_BITS: u32 = 32;
+/// The stage of a packet that has none left.
+const RST_CYCLES: usize = 4;
+
+/// The elements in simulation.
+struct Chain {
+    model: Model,
+    simulation: Simulation,
+    inputs: Vec<u8>,
+    outputs: Vec<u8>,
+    parameters: Parameters,
+}
+
+impl Chain {
+    fn start(test: &str, parameters: &Parameters) -> Option<Chain> {
+        let top = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+        let cache = top.join("target/cosim");
+        let folder = cache.join("overlay_sources");
+        std::fs::create_dir_all(&folder).unwrap();
+        let files: Vec<_> = rtl::FILES
+            .iter()
+            .map(|(name, text)| {
+                let path = folder.join(name);
+                std::fs::write(&path, text).unwrap();
+                path
+            })
+            .collect();
+        let paths: Vec<&Path> = files.iter().map(|path| path.as_path()).collect();
+        let mut design = Design::new("fl_efsm_chain", &paths);
+        for (name, value) in rtl::module_parameters(parameters) {
+            design = design.parameter(name, value);
+        }
+        let model = match Model::build(&design, &cache) {
+            Ok(model) => model,
+            Err(error) if error.is_missing_tool() => {
+                skip(test, &error.to_string());
+                return None;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let simulation = model.start(1).unwrap();
+        let (inputs, outputs) = (vec![0; model.input_bytes()], vec![0; model.output_bytes()]);
+        let mut chain = Chain { model, simulation, inputs, outputs, parameters: parameters.clone() };
+        chain.set("rst_i", 1);
+        (0..RST_CYCLES).for_each(|_| chain.cycle());
+        chain.set("rst_i", 0);
+        chain.cycle();
+        while chain.get("ready_o") == 0 {
+            chain.cycle();
+        }
+        Some(chain)
+    }
+
+    fn set(&mut self, port: &str, value: u64) {
+        self.model.input(port).unwrap().set(&mut self.inputs, value);
+    }
+
+    fn set_bytes(&mut self, port: &str, value: &[u8]) {
+        self.model.input(port).unwrap().set_bytes(&mut self.inputs, value);
+    }
+
+    fn get(&self, port: &str) -> u64 {
+        self.model.output(port).unwrap().get(&self.outputs)
+    }
+
+    fn get_bytes(&self, port: &str) -> Vec<u8> {
+        self.model.output(port).unwrap().bytes(&self.outputs).to_vec()
+    }
+
+    fn cycle(&mut self) {
+        self.outputs = self.simulation.run(&self.inputs).unwrap();
+    }
+
+    fn load(&mut self, bank: u8, writes: &[ConfigWrite]) {
+        self.set("config_valid_i", 1);
+        self.set("config_bank_i", bank.into());
+        for write in writes {
+            self.set("config_unit_i", write.unit.into());
+            self.set("config_index_i", write.index.into());
+            self.set("config_data_i", write.data.into());
+            self.cycle();
+        }
+        self.set("config_valid_i", 0);
+        self.cycle();
+    }
+
+    /// Sends a header vector.
+    fn send(&mut self, number: u32, header: &HeaderVector, entry: u8, bank: u8) {
+        let words: Vec<u8> =
+            header.words[..self.parameters.words as usize].iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.set("in_valid_i", 1);
+        self.set("in_side_i", number.into());
+        self.set("in_now_i", header.now_ns);
+        self.set("in_bank_i", bank.into());
+        self.set("in_ipv4_i", header.is_ipv4.into());
+        self.set("in_presence_i", header.presence.into());
+        self.set_bytes("in_words_i", &words);
+        self.set("in_stage_i", entry.into());
+    }
+}
+
+/// What leaves the elements: words, written words, terminal action, port.
+type Left = (Vec<u32>, u64, u8, u32);
+
+fn image_of(name: &str, parameters: &Parameters) -> (Arc<flowloom_efsm::model::Function>, Arc<Image>) {
+    let function = shipped::function(name, &[]);
+    let compilation = compile(&function, parameters);
+    let over: Vec<String> = compilation.uses.iter().filter(|used| used.exceeds()).map(ToString::to_string).collect();
+    assert!(over.is_empty() && compilation.problems.is_empty(), "{name}: {over:?} {:?}", compilation.problems);
+    (function, Arc::new(compilation.image))
+}
+
+fn is_equal(test: &str, name: &str, parameters: &Parameters, count: usize) {
+    let seed = flowloom_testkit::Rng::from_env(1).next_u64();
+    let (function, image) = image_of(name, parameters);
+    let Some(mut chain) = Chain::start(test, parameters) else { return };
+    chain.load(0, &encode(&image));
+    let mut overlay = Overlay::new(Arc::clone(&function), Arc::clone(&image));
+    let packets = shipped::made(&function, seed, count);
+    let mut expected: Vec<Left> = Vec::new();
+    let mut found: Vec<Option<Left>> = vec![None; packets.len()];
+    let words = parameters.words as usize;
+    let mut missing = packets.len();
+    let mut sent = 0;
+    let mut latest = 0;
+    let mut idle = 0;
+    while missing > 0 && idle < 20_000 {
+        if sent < packets.len() && chain.get("room_o") == 1 {
+            let arrival = &packets[sent];
+            latest = latest.max(arrival.time_ns);
+            let packet = Packet { bytes: &arrival.bytes, port: arrival.port };
+            let mut header = overlay.arrive(&packet, latest);
+            chain.send(sent as u32, &header, image.entry, 0);
+            let departed = overlay.run_header(&mut header);
+            expected.push((header.words[..words].to_vec(), header.written, departed.terminal, departed.port));
+            sent += 1;
+        } else {
+            chain.set("in_valid_i", 0);
+        }
+        chain.cycle();
+        idle += 1;
+        if chain.get("out_valid_o") == 1 {
+            idle = 0;
+            let number = chain.get("out_side_o") as usize;
+            let bytes = chain.get_bytes("out_words_o");
+            let left: Vec<u32> = bytes.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
+            let terminal = chain.get("out_terminal_o") as u8;
+            let port = if terminal == 5 { chain.get("out_port_o") as u32 } else { 0 };
+            let record = (left, chain.get("out_written_o"), terminal, port);
+            assert!(found[number].replace(record).is_none(), "packet {number} left twice");
+            missing -= 1;
+        }
+    }
+    assert_eq!(missing, 0, "packets that did not leave, of {sent} sent");
+    for (number, (found, expected)) in found.iter().zip(&expected).enumerate() {
+        let found = found.as_ref().unwrap();
+        assert_eq!(found, expected, "{name}: packet {number}, port {}", packets[number].port);
+    }
+    _ = (overlay.snapshot().unwrap(), SIDE_BITS);
+}
+
+/// A small machine, so that its model is built once for several functions.
+const SMALL: Parameters = Parameters { elements: 2, contexts: 69_120, ..Parameters::PAPER };
+const LARGE: Parameters = Parameters { elements: 3, ..Parameters::DUAL_STACK };
+
+#[test]
+fn functions_run_on_the_elements() {
+    for name in ["policer", "port_knocking", "syn_flood", "dynamic_nat", "kv_cache", "paxos_acceptor", "paxos_coordinator"] {
+        let started = std::time::Instant::now();
+        is_equal("functions_run_on_the_elements", name, &SMALL, 3000);
+        println!("{name} {:?}", started.elapsed());
+    }
+}
+
+#[test]
+fn functions_run_on_large_elements() {
+    for name in ["big_flow", "udp_firewall", "server_load_balancer", "subscriber_quota", "super_spreader", "optimistic_ack", "conntrack_paper"] {
+        let started = std::time::Instant::now();
+        is_equal("functions_run_on_large_elements", name, &LARGE, 3000);
+        println!("{name} {:?}", started.elapsed());
+    }
+}
