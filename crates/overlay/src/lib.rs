@@ -1,19 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The FlowBlaze machine: a pipeline of hardware elements that is programmed while packets flow [FlowBlaze 3.2, 4].
+//!
+//! ```text
+//!  model of a function ─► compile ─► Image ─┬─► Overlay, the machine in software
+//!                            │              └─► encode ─► writes of configuration words ─► hdl/overlay
+//!                            └─► uses and problems: why it does not fit
+//! ```
+//!
+//! - [`Parameters`] are the sizes of a machine, which synthesis fixes.
+//! - [`compile`] makes the [`Image`] of a function, and says what of the machine it uses.
+//! - [`Overlay`] runs an image.
+//! - [`encode`] and [`rtl`] are the way to the hardware.
+//! - [`Scheduler`] is the flow scheduler of an element, cycle by cycle.
+//! - [`LineTest`] measures loss and waits of a machine at line rate.
 #![forbid(unsafe_code)]
 
 mod compile;
 mod encode;
+mod error;
 pub mod image;
+mod line;
 mod model;
 mod parameters;
 pub mod rtl;
+mod scheduler;
 mod ternary;
 mod word;
 
 pub use compile::{Compilation, Problem, Use, compile};
 pub use encode::{ConfigWrite, encode};
+pub use error::OverlayError;
 pub use image::Image;
+pub use line::{Hazards, LineReport, LineTest};
 pub use model::{Departed, HeaderVector, Overlay};
 pub use parameters::Parameters;
+pub use scheduler::{Grant, Scheduler, SchedulerParameters};
 pub use word::Word;
