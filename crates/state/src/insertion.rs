@@ -8,9 +8,9 @@ use crate::hash::{RowHash, WAYS};
 use crate::random_walk::RandomWalk;
 
 /// Bytes of the keys: an IPv4 5-tuple.
-const KEY_BYTES: u32 = 13;
+pub(crate) const KEY_BYTES: u32 = 13;
 /// Steps after which an insertion counts as failed: more than any insertion up to 97% load takes.
-const MAX_STEPS: u32 = 1_000_000;
+pub(crate) const MAX_STEPS: u32 = 1_000_000;
 
 /// Entries that an insertion moves, and steps of the engine until its key is in a bank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -126,13 +126,13 @@ impl LoadTest {
 }
 
 /// An empty table of as many entries as places, for keys of an IPv4 5-tuple's length.
-fn random_table(rows: u32, seed: u64) -> Cuckoo {
+pub(crate) fn random_table(rows: u32, seed: u64) -> Cuckoo {
     let usual = Parameters::for_entries(rows * WAYS as u32, KEY_BYTES, 0);
     Cuckoo::new(Parameters { rows, seed, ..usual }).expect("a table may have these sizes")
 }
 
 /// A random key. Repetitions are as good as impossible.
-fn random_key(rng: &mut SplitMix64) -> [u8; KEY_BYTES as usize] {
+pub(crate) fn random_key(rng: &mut SplitMix64) -> [u8; KEY_BYTES as usize] {
     let (a, b) = (rng.next_u64().to_be_bytes(), rng.next_u64().to_be_bytes());
     std::array::from_fn(|at| if at < 8 { a[at] } else { b[at - 8] })
 }

@@ -8,7 +8,9 @@
 //! - [`Lpm`] is longest prefix match as a search in a sorted list of address ranges.
 //! - [`Recency`] is the order of use of the rows of an LRU table.
 //! - [`RandomWalk`] is the usual search for a free place, to compare with.
-//! - [`LoadTest`] measures insertions by load, [`StashTest`] the occupancy of the stash by arrivals.
+//! - [`FourLeft`] is 4-left hashing, to compare with.
+//! - [`LoadTest`] measures insertions by load, [`FillTest`] the load at the first insertion that finds no place,
+//!   [`StashTest`] the occupancy of the stash by arrivals.
 //!
 //! A twin performs the same operations in the same order as the hardware and holds the same contents after each step.
 //! What a step costs in cycles, and when a lookup reads, is the matter of the block that contains the table.
@@ -32,6 +34,7 @@ mod error;
 mod hash;
 mod hash_map;
 mod insertion;
+mod left;
 mod lpm;
 mod lru;
 mod occupancy;
@@ -42,6 +45,7 @@ pub use error::{ParameterError, Refusal};
 pub use hash::{RowHash, WAYS};
 pub use hash_map::{Change, MapAccess, MapClock, MapParameters};
 pub use insertion::{InsertionCost, LoadCosts, LoadTest, Quantiles};
+pub use left::{FillTest, FourLeft};
 pub use lpm::{Lpm, Prefix};
 pub use lru::Recency;
 pub use occupancy::{Occupancy, StashTest};
