@@ -5,7 +5,9 @@
 //! module here, which returns for each row the values that the file names.
 
 mod blocks;
+mod chart;
 mod experiment;
+mod figure;
 mod flushes;
 mod lab;
 mod measured;
@@ -19,6 +21,7 @@ use serde_json::{Value as Json, json};
 
 use crate::args::ReproduceArgs;
 use crate::failure::Failure;
+use crate::files::Files;
 use crate::output::{print, print_json, quoted, table};
 use experiment::{Experiment, Method, Row, Value, all};
 use measured::Measured;
@@ -59,6 +62,7 @@ pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<(), Failure> {
         let known = quoted(experiments.iter().map(|known| &known.id));
         return Err(Failure::Input(format!("unknown table or figure `{id}`, expected one of {known}")));
     };
+    Files::default().writes("-o", args.output.as_ref()).check()?;
     if experiment.method.is_on_this_machine() {
         return lab::run(experiment, args);
     }
@@ -83,6 +87,10 @@ pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<(), Failure> {
         print_json(&as_json(experiment, &rows))?;
     } else {
         print(&text(experiment, &rows, args.verbose))?;
+    }
+    if let Some(path) = &args.output {
+        let title = format!("{}: {}", experiment.id, experiment.title);
+        chart::write(path, &title, &figure::panels(experiment, &rows))?;
     }
     let pairs = experiment.rows.iter().zip(&rows);
     let mut pairs = pairs.flat_map(|(row, measured)| experiment.values.iter().map(|v| Pair::of(v, row, measured)));

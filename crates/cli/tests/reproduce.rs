@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tests of `flowloom reproduce`: printed numbers of papers compared with ours.
 
-use crate::common::{json, ok};
+use crate::common::{exits, json, name, ok};
 use flowloom_testkit::Clang;
 use serde_json::Value;
 
@@ -189,4 +189,23 @@ fn figure_10b_of_flowblaze_has_controls_that_overflow() {
         }
         assert!(pair(row, "empty_percent").0 > 50.0, "empty for most of the time: {row}");
     }
+}
+
+#[test]
+fn a_table_is_written_as_svg_and_csv() {
+    let folder = tempfile::tempdir().unwrap();
+    let [svg, csv] = ["figure.svg", "figure.csv"].map(|file| folder.path().join(file));
+    for path in [&svg, &csv] {
+        ok(&["reproduce", "eh-tab4", "-o", name(path)]);
+    }
+    let (svg, csv) = (std::fs::read_to_string(svg).unwrap(), std::fs::read_to_string(csv).unwrap());
+    assert!(svg.starts_with("<svg ") && svg.contains("P_f in %") && svg.contains(">paper: P_f in %<"), "{svg}");
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines[0], "panel,group,series,value");
+    assert!(lines.iter().any(|line| line.starts_with("P_f in %,")), "{csv}");
+    let table = json(&["reproduce", "eh-tab4", "--json"]);
+    let values = table["rows"].as_array().unwrap().iter().flat_map(|row| row["values"].as_object().unwrap().values());
+    let numbers: usize = values.map(|v| ["ours", "paper"].iter().filter(|of| v[**of].is_number()).count()).sum();
+    assert_eq!(lines.len() - 1, numbers, "a line for each of our numbers and of the printed ones");
+    exits(2, &["reproduce", "eh-tab4", "-o", "nowhere/figure.csv"]).stderr_has(&["nowhere/figure.csv"]);
 }

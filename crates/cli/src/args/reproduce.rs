@@ -38,6 +38,9 @@ pub(crate) struct ReproduceArgs {
     pub(crate) functions: PathBuf,
     #[command(flatten)]
     pub(crate) lab: LabArgs,
+    /// Draw the figure as SVG, or write its values as CSV if the file ends in `.csv`
+    #[arg(short = 'o', long, value_name = "FILE", conflicts_with = "list")]
+    pub(crate) output: Option<PathBuf>,
     /// Print the derivation of each number
     #[arg(short = 'v', long)]
     pub(crate) verbose: bool,
@@ -71,9 +74,6 @@ pub(crate) struct LabArgs {
     /// Numbers of cores of fb-fig7 [default: 1,2]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = value_parser!(u32).range(1..=2))]
     pub(crate) cores: Vec<u32>,
-    /// Draw the figure as SVG
-    #[arg(short = 'o', long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
 }
 
 impl LabArgs {
@@ -87,7 +87,6 @@ impl LabArgs {
             ("--sizes", !self.sizes.is_empty()),
             ("--engines", !self.engines.is_empty()),
             ("--cores", !self.cores.is_empty()),
-            ("-o", self.output.is_some()),
         ];
         all.into_iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name).collect()
     }

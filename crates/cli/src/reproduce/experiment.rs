@@ -124,12 +124,16 @@ pub(super) struct Value {
     /// If set, the printed value is an upper limit: a smaller one is as good.
     #[serde(default)]
     pub(super) is_limit: bool,
+    /// Title of the panel that the column shares with others in the figure; else it has its own.
+    pub(super) panel: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Row {
     pub(super) name: String,
+    /// Panel of the row in the figure, of which its name may be the beginning, with a comma.
+    pub(super) panel: Option<String>,
     /// Program file, in the folder of functions, if the row has one.
     pub(super) program: Option<String>,
     /// Values to compare with, by column.

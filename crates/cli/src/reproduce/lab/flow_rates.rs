@@ -11,7 +11,7 @@ use flowloom_lab::{EGRESS, Forward, LabError, Load, MakeEngine, Memory, Order, P
 use flowloom_session::{FunctionFile, Loaded};
 use serde_json::{Value as Json, json};
 
-use super::chart::Panel;
+use super::super::chart::Panel;
 use super::setup::{machine_code, opener, require_kernel};
 use super::spread::Spread;
 use super::{Figure, Lab};

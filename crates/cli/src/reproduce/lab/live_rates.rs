@@ -4,7 +4,7 @@
 use flowloom_lab::{Load, Packets, Rate, rate};
 use serde_json::{Value as Json, json};
 
-use super::chart::Panel;
+use super::super::chart::Panel;
 use super::flow_rates::frame_bytes;
 use super::setup::{BIG_FLOW, Form, Ready, Twins, UDP_FIREWALL, require_kernel};
 use super::spread::{Spread, ratio};

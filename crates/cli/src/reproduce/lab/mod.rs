@@ -4,7 +4,6 @@
 //! They have no printed numbers to compare with, only statements of the paper, which are printed beside what was
 //! measured. Interfaces are in namespaces of a test bed ([`flowloom_lab`]), which end with the command.
 
-mod chart;
 mod flow_rates;
 mod live_rates;
 mod round_trips;
@@ -17,13 +16,12 @@ use flowloom_lab::LabError;
 use indicatif::ProgressBar;
 use serde_json::{Value as Json, json};
 
+use super::chart::{self, Panel};
 use super::experiment::{Experiment, Method};
 use crate::args::{LabArgs, LabEngine, ReproduceArgs};
 use crate::failure::{Failure, with_causes};
-use crate::files::Files;
 use crate::output::{print, print_json, print_note, progress};
 use crate::run::Interrupted;
-use chart::Panel;
 
 /// What a figure needs besides its own parameters.
 struct Lab<'a> {
@@ -114,7 +112,6 @@ impl From<LabError> for Failure {
 
 /// Measures a figure, prints it and draws it.
 pub(super) fn run(experiment: &Experiment, args: &ReproduceArgs) -> Result<(), Failure> {
-    Files::default().writes("-o", args.lab.output.as_ref()).check()?;
     let interrupted = Interrupted::hold()?;
     let bar = progress("measurements", Some(0));
     let mut lab = Lab { args, stop: interrupted.flag(), bar, notes: Vec::new() };
@@ -153,9 +150,8 @@ pub(super) fn run(experiment: &Experiment, args: &ReproduceArgs) -> Result<(), F
             claims.collect::<String>()
         ))?;
     }
-    if let Some(path) = &args.lab.output {
-        let svg = chart::render(&format!("{}: {}", experiment.id, experiment.title), &figure.panels);
-        std::fs::write(path, svg).map_err(|e| Failure::file("written", path, &e))?;
+    if let Some(path) = &args.output {
+        chart::write(path, &format!("{}: {}", experiment.id, experiment.title), &figure.panels)?;
     }
     if figure.is_off { Err(Failure::Finding) } else { Ok(()) }
 }

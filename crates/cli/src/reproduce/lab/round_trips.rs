@@ -4,7 +4,7 @@
 use flowloom_lab::{Bed, RoundTrips, Station, Wires, round_trips};
 use serde_json::{Value as Json, json};
 
-use super::chart::Panel;
+use super::super::chart::Panel;
 use super::flow_rates::frame_bytes;
 use super::live_rates::forms;
 use super::setup::{Form, UDP_FIREWALL, require_kernel};

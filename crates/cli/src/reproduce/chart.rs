@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Bar charts as SVG, as the papers draw them.
+//! Figures as bar charts in SVG, as the papers draw them, and their values as CSV.
 
 use std::fmt::Write;
+use std::path::Path;
+
+use crate::failure::Failure;
 
 const WIDTH: f64 = 760.0;
 const PANEL_HEIGHT: f64 = 240.0;
@@ -9,7 +12,7 @@ const LEFT: f64 = 60.0;
 const RIGHT: f64 = 150.0;
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 34.0;
-const COLOURS: [&str; 6] = ["#1b6ca8", "#d1495b", "#edae49", "#5a9367", "#7a5195", "#444444"];
+const COLOURS: [&str; 8] = ["#1b6ca8", "#d1495b", "#edae49", "#5a9367", "#7a5195", "#444444", "#8d6a3f", "#8aa0b4"];
 
 /// A chart: for each group a bar of each series.
 #[derive(Debug, Default)]
@@ -80,8 +83,34 @@ impl Panel {
     }
 }
 
+/// A field of CSV [RFC 4180].
+fn field(text: &str) -> String {
+    if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+}
+
+/// The values of panels as CSV, a line each.
+fn csv(panels: &[Panel]) -> String {
+    let mut text = "panel,group,series,value\n".to_owned();
+    for Panel { title, groups, series } in panels {
+        for (number, group) in groups.iter().enumerate() {
+            for (name, values) in series {
+                let Some(value) = values.get(number).copied().flatten() else { continue };
+                text.push_str(&format!("{},{},{},{value}\n", field(title), field(group), field(name)));
+            }
+        }
+    }
+    text
+}
+
+/// Writes a figure: as CSV if the extension of the file is `csv`, else as SVG.
+pub(super) fn write(path: &Path, title: &str, panels: &[Panel]) -> Result<(), Failure> {
+    let is_csv = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("csv"));
+    let text = if is_csv { csv(panels) } else { render(title, panels) };
+    std::fs::write(path, text).map_err(|e| Failure::file("written", path, &e))
+}
+
 /// Draws panels, one below the other.
-pub(super) fn render(title: &str, panels: &[Panel]) -> String {
+fn render(title: &str, panels: &[Panel]) -> String {
     let height = 30.0 + PANEL_HEIGHT * panels.len() as f64;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" \
@@ -111,6 +140,18 @@ mod tests {
         // The greatest value fills the panel: 240 without the room for labels.
         assert_eq!(heights, ["172.0", "86.0", "43.0"], "{svg}");
         assert!(svg.contains("a &lt; b"));
+    }
+
+    #[test]
+    fn csv_has_a_line_for_each_value() {
+        let panel = Panel {
+            title: "loss, in \"%\"".to_owned(),
+            groups: vec!["1".to_owned(), "2".to_owned()],
+            series: vec![("x".to_owned(), vec![Some(0.5), None]), ("y".to_owned(), vec![Some(2.0), Some(1.0)])],
+        };
+        let quoted = "\"loss, in \"\"%\"\"\"";
+        let lines = format!("panel,group,series,value\n{quoted},1,x,0.5\n{quoted},1,y,2\n{quoted},2,y,1\n");
+        assert_eq!(csv(&[panel]), lines);
     }
 
     #[test]
