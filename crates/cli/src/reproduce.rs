@@ -8,8 +8,10 @@ mod blocks;
 mod chart;
 mod experiment;
 mod figure;
+mod fill;
 mod flushes;
 mod lab;
+mod line;
 mod measured;
 mod moves;
 mod pipelines;
@@ -24,6 +26,7 @@ use crate::failure::Failure;
 use crate::files::Files;
 use crate::output::{print, print_json, quoted, table};
 use experiment::{Experiment, Method, Row, Value, all};
+use line::Traces;
 use measured::Measured;
 
 /// A measured value and the printed one.
@@ -72,11 +75,14 @@ pub(crate) fn reproduce(args: &ReproduceArgs) -> Result<(), Failure> {
             quoted(experiments.iter().filter(|known| known.method.is_on_this_machine()).map(|known| &known.id))
         )));
     }
+    let mut traces = Traces::default();
     let mut rows = Vec::new();
     for row in &experiment.rows {
         rows.push(match experiment.method {
             Method::Blocks => blocks::measure(row, &args.functions)?,
+            Method::Fill => fill::measure(row)?,
             Method::Flushes => flushes::measure(row, &args.functions)?,
+            Method::Line => line::measure(row, &mut traces)?,
             Method::Moves => moves::measure(row)?,
             Method::Stash => stash::measure(row)?,
             Method::Zipf => zipf::measure(row, &args.functions)?,

@@ -88,6 +88,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "report",
             "ehdl",
             "predict",
+            "overlay",
             "proofcheck",
             "verify",
             "scenario",

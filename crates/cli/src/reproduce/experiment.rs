@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::failure::{Failure, with_causes};
 
 /// The files of `experiments/`, by name.
-const FILES: [(&str, &str); 10] = [
+const FILES: [(&str, &str); 14] = [
     ("dp-fig.toml", include_str!("../../../../experiments/dp-fig.toml")),
     ("eh-fig9c.toml", include_str!("../../../../experiments/eh-fig9c.toml")),
     ("eh-tab2.toml", include_str!("../../../../experiments/eh-tab2.toml")),
@@ -18,8 +18,12 @@ const FILES: [(&str, &str); 10] = [
     ("eh-tab5.toml", include_str!("../../../../experiments/eh-tab5.toml")),
     ("fb-fig10a.toml", include_str!("../../../../experiments/fb-fig10a.toml")),
     ("fb-fig10b.toml", include_str!("../../../../experiments/fb-fig10b.toml")),
+    ("fb-fig11.toml", include_str!("../../../../experiments/fb-fig11.toml")),
+    ("fb-fig12.toml", include_str!("../../../../experiments/fb-fig12.toml")),
     ("fb-fig7.toml", include_str!("../../../../experiments/fb-fig7.toml")),
+    ("fb-fig8.toml", include_str!("../../../../experiments/fb-fig8.toml")),
     ("fb-fig9.toml", include_str!("../../../../experiments/fb-fig9.toml")),
+    ("fb-left.toml", include_str!("../../../../experiments/fb-left.toml")),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -27,10 +31,14 @@ const FILES: [(&str, &str); 10] = [
 pub(super) enum Method {
     /// The papers' schedule, block by block.
     Blocks,
+    /// Insertions of random keys until one finds no place.
+    Fill,
     /// Rates on this machine, by the number of flows.
     FlowRates,
     /// Cycle-by-cycle simulation of a pipeline on generated traffic.
     Flushes,
+    /// A machine at line rate, on generated traffic.
+    Line,
     /// Rates on this machine, over interfaces.
     LiveRates,
     /// Insertions of random keys into a cuckoo table.
@@ -210,8 +218,10 @@ mod tests {
             // A method inserts its measures as literals; a literal before a colon is a key of JSON.
             let method = match experiment.method {
                 Method::Blocks => include_str!("blocks.rs"),
+                Method::Fill => include_str!("fill.rs"),
                 Method::FlowRates => include_str!("lab/flow_rates.rs"),
                 Method::Flushes => include_str!("flushes.rs"),
+                Method::Line => include_str!("line.rs"),
                 Method::LiveRates => include_str!("lab/live_rates.rs"),
                 Method::RoundTrips => include_str!("lab/round_trips.rs"),
                 Method::Moves => include_str!("moves.rs"),
