@@ -52,6 +52,7 @@ module fl_context_engine #(
     output logic                            removes_o,
     output logic                            removed_bank_o,
     input  logic [63:0]                     now_i,
+    input  logic                            sweep_i,
     input  logic                            clear_i,
     input  logic                            clear_bank_i,
     output logic [31:0]                     swept_o,
@@ -256,7 +257,7 @@ module fl_context_engine #(
           served_q   <= selected;
           hash_key_q <= stash[selected].key;
           state_q    <= Hash;
-        end else begin
+        end else if (sweep_i || clear_i) begin
           job_q  <= Sweep;
           rows_q <= {4{sweep_q[RowBits-1:0]}};
           if (sweep_q[RowBits]) begin

@@ -56,8 +56,10 @@ module fl_context_table #(
     // Entries of each bank of the configuration, and free places of the stash.
     output logic [1:0][CountBits-1:0]    stored_o,
     output logic [StashBits:0]           room_o,
-    // Expiry: contexts whose time has come are removed, and all of a bank that is being cleared.
+    // The sweep, while sweep_i or clear_i is high: contexts whose time has come are removed, and all of a bank that is
+    // being cleared.
     input  logic [63:0]                  now_i,
+    input  logic                         sweep_i,
     input  logic                         clear_i,
     input  logic                         clear_bank_i,
     // Rows that the engine has swept since the reset, modulo 2^32.
@@ -200,6 +202,7 @@ module fl_context_table #(
       .removes_o     (engine_removes),
       .removed_bank_o(engine_bank),
       .now_i,
+      .sweep_i,
       .clear_i,
       .clear_bank_i,
       .swept_o,

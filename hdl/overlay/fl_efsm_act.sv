@@ -20,6 +20,7 @@ module fl_efsm_act
     parameter int unsigned Writes = 6,
     parameter int unsigned Rows = 32,
     parameter logic [7:0] Unit = 8'd0,
+    localparam int unsigned Operands = Words + Registers + Globals + 4,
     localparam int unsigned RowBits = $clog2(Rows)
 ) (
     input  logic                       clk_i,
@@ -28,11 +29,8 @@ module fl_efsm_act
     // The packet runs the instruction of the row; a packet that skips the element does not.
     input  logic                       active_i,
     input  logic [RowBits-1:0]         row_i,
-    input  logic [Words-1:0][31:0]     words_i,
-    input  logic [Registers-1:0][31:0] registers_i,
-    input  logic [Globals-1:0][31:0]   globals_i,
-    input  logic [7:0]                 state_i,
-    input  logic [1:0][31:0]           averages_i,
+    // The operands without the constant: words, flow and global registers, state, averages.
+    input  logic [Operands-2:0][31:0]  operands_i,
     // An IPv4 packet: words 1 to 3 of its addresses are constant.
     input  logic                       ipv4_i,
     // There is no context, the table is full, and no other context is evicted.
@@ -56,7 +54,7 @@ module fl_efsm_act
     output logic [31:0]                port_o
 );
 
-  localparam int unsigned OperandBits = $clog2(Words + Registers + Globals + 4);
+  localparam int unsigned OperandBits = $clog2(Operands);
   localparam int unsigned WordBits = $clog2(Words);
   localparam int unsigned AluBits = (Alus > 1) ? $clog2(Alus) : 1;
 
@@ -150,30 +148,18 @@ module fl_efsm_act
     logic        carry;
 
     fl_efsm_operand #(
-        .Words(Words),
-        .Registers(Registers),
-        .Globals(Globals)
+        .Operands(Operands)
     ) u_left (
         .select_i(instruction.alus[number].left),
-        .words_i,
-        .registers_i,
-        .globals_i,
-        .state_i,
-        .averages_i,
+        .operands_i,
         .constant_i(instruction.alus[number].constant),
         .operand_o(left)
     );
     fl_efsm_operand #(
-        .Words(Words),
-        .Registers(Registers),
-        .Globals(Globals)
+        .Operands(Operands)
     ) u_right (
         .select_i(instruction.alus[number].right),
-        .words_i,
-        .registers_i,
-        .globals_i,
-        .state_i,
-        .averages_i,
+        .operands_i,
         .constant_i(instruction.alus[number].constant),
         .operand_o(right)
     );
@@ -198,16 +184,10 @@ module fl_efsm_act
 
     assign is_rejected = refused_i && instruction.writes[number].has_rejected;
     fl_efsm_operand #(
-        .Words(Words),
-        .Registers(Registers),
-        .Globals(Globals)
+        .Operands(Operands)
     ) u_operand (
         .select_i(is_rejected ? instruction.writes[number].rejected : instruction.writes[number].operand),
-        .words_i,
-        .registers_i,
-        .globals_i,
-        .state_i,
-        .averages_i,
+        .operands_i,
         .constant_i(instruction.writes[number].constant),
         .operand_o(operand)
     );
@@ -216,16 +196,10 @@ module fl_efsm_act
   end
 
   fl_efsm_operand #(
-      .Words(Words),
-      .Registers(Registers),
-      .Globals(Globals)
-  ) u_port (
+        .Operands(Operands)
+    ) u_port (
       .select_i(instruction.port),
-      .words_i,
-      .registers_i,
-      .globals_i,
-      .state_i,
-      .averages_i,
+        .operands_i,
       .constant_i(instruction.constant),
       .operand_o(port_o)
   );
@@ -233,9 +207,9 @@ module fl_efsm_act
   always_comb begin
     written_o = '0;
     for (int unsigned word = 0; word < Words; word++) begin
-      words_o[word] = words_i[word];
+      words_o[word] = operands_i[word];
       if (active_i && instruction.swaps[word/2]) begin
-        words_o[word]   = words_i[word^1];
+        words_o[word]   = operands_i[word^1];
         written_o[word] = 1'b1;
       end
       for (int unsigned number = 0; number < Writes; number++) begin
@@ -245,14 +219,14 @@ module fl_efsm_act
         end
       end
       if (ipv4_i && types.address_words[word]) begin
-        words_o[word]   = words_i[word];
+        words_o[word]   = operands_i[word];
         written_o[word] = 1'b0;
       end
     end
 
-    registers_o       = registers_i;
+    registers_o       = operands_i[Words+:Registers];
     register_writes_o = '0;
-    globals_o         = globals_i;
+    globals_o         = operands_i[Words+Registers+:Globals];
     global_writes_o   = '0;
     for (int unsigned number = 0; number < Alus; number++) begin
       for (int unsigned at = 0; at < Registers; at++) begin

@@ -76,8 +76,9 @@ module fl_efsm_element
     output logic                   host_found_o,
     output logic                   host_refused_o,
     output logic [ContextBits-1:0] host_context_o,
-    // The sweep: expired contexts are removed, and with clear_i those of a bank.
+    // The sweep, while sweep_i or clear_i is high: expired contexts are removed, and with clear_i those of a bank.
     input  logic [63:0]            sweep_now_i,
+    input  logic                   sweep_i,
     input  logic                   clear_i,
     input  logic                   clear_bank_i,
     output logic [31:0]            swept_o,
@@ -101,7 +102,8 @@ module fl_efsm_element
   localparam int unsigned FlowBits = 16;
   localparam int unsigned RowBits = $clog2(TableRows);
   localparam int unsigned InstructionBits = $clog2(Rows);
-  localparam int unsigned OperandBits = $clog2(Words + Registers + Globals + 4);
+  localparam int unsigned Operands = Words + Registers + Globals + 4;
+  localparam int unsigned OperandBits = $clog2(Operands);
   localparam int unsigned WaitingBits = $clog2(QueueDepth + 1);
 
   typedef struct packed {
@@ -301,6 +303,7 @@ module fl_efsm_element
       .stored_o      (stored),
       .room_o        (stash_room),
       .now_i         (latest_q),
+      .sweep_i,
       .clear_i,
       .clear_bank_i,
       .swept_o,
@@ -371,6 +374,13 @@ module fl_efsm_element
   // The registers of both banks.
   logic [1:0][Globals-1:0][31:0] globals_q;
 
+  // Operands of conditions and averages; those of ALUs and write units.
+  logic [Operands-2:0][31:0] early_operands, late_operands;
+  assign early_operands = {64'd0, 32'(lookup_q[5].context_.state), globals_q[packet_q[5].bank],
+      lookup_q[5].context_.registers, packet_q[5].words};
+  assign late_operands  = {average_q[7], 32'(lookup_q[7].context_.state), globals_q[packet_q[7].bank],
+      lookup_q[7].context_.registers, packet_q[7].words};
+
   fl_config_rows #(
       .Bits(128),
       .Rows(16),
@@ -399,30 +409,18 @@ module fl_efsm_element
     logic [31:0] average, sample;
 
     fl_efsm_operand #(
-        .Words(Words),
-        .Registers(Registers),
-        .Globals(Globals)
+        .Operands(Operands)
     ) u_average (
         .select_i   (averages[number].average),
-        .words_i    (packet_q[5].words),
-        .registers_i(lookup_q[5].context_.registers),
-        .globals_i  (globals_q[packet_q[5].bank]),
-        .state_i    (lookup_q[5].context_.state),
-        .averages_i ('0),
+        .operands_i(early_operands),
         .constant_i ('0),
         .operand_o  (average)
     );
     fl_efsm_operand #(
-        .Words(Words),
-        .Registers(Registers),
-        .Globals(Globals)
+        .Operands(Operands)
     ) u_sample (
         .select_i   (averages[number].sample),
-        .words_i    (packet_q[5].words),
-        .registers_i(lookup_q[5].context_.registers),
-        .globals_i  (globals_q[packet_q[5].bank]),
-        .state_i    (lookup_q[5].context_.state),
-        .averages_i ('0),
+        .operands_i(early_operands),
         .constant_i ('0),
         .operand_o  (sample)
     );
@@ -449,12 +447,8 @@ module fl_efsm_element
       .clk_i,
       .config_i,
       .bank_i     (packet_q[5].bank),
-      .words_i    (packet_q[5].words),
+      .operands_i (early_operands),
       .presence_i (packet_q[5].presence),
-      .registers_i(lookup_q[5].context_.registers),
-      .globals_i  (globals_q[packet_q[5].bank]),
-      .state_i    (lookup_q[5].context_.state),
-      .averages_i ('0),
       .full_i     (lookup_q[5].full),
       .hit_o      (hit),
       .row_o      (row)
@@ -494,11 +488,7 @@ module fl_efsm_element
       .bank_i           (packet_q[7].bank),
       .active_i         (packet_q[7].active),
       .row_i            (has_row ? row : InstructionBits'(Rows - 1)),
-      .words_i          (packet_q[7].words),
-      .registers_i      (lookup_q[7].context_.registers),
-      .globals_i        (globals_q[packet_q[7].bank]),
-      .state_i          (lookup_q[7].context_.state),
-      .averages_i       (average_q[7]),
+      .operands_i       (late_operands),
       .ipv4_i           (packet_q[7].ipv4),
       .refused_i        (is_refusing && creates != 2'd0),
       .words_o          (new_words),

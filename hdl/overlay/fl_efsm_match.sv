@@ -19,25 +19,23 @@ module fl_efsm_match
     parameter int unsigned Rows = 32,
     // The first memory of the element.
     parameter logic [7:0] Unit = 8'd0,
+    localparam int unsigned Operands = Words + Registers + Globals + 4,
     localparam int unsigned WordBits = $clog2(Words),
     localparam int unsigned RowBits = $clog2(Rows)
 ) (
     input  logic                       clk_i,
     input  config_t                    config_i,
     input  logic                       bank_i,
-    input  logic [Words-1:0][31:0]     words_i,
+    // The operands without the constant: words, flow and global registers, state, averages.
+    input  logic [Operands-2:0][31:0]  operands_i,
     input  logic [14:0]                presence_i,
-    input  logic [Registers-1:0][31:0] registers_i,
-    input  logic [Globals-1:0][31:0]   globals_i,
-    input  logic [7:0]                 state_i,
-    input  logic [1:0][31:0]           averages_i,
     input  logic                       full_i,
     // Two cycles later.
     output logic                       hit_o,
     output logic [RowBits-1:0]         row_o
 );
 
-  localparam int unsigned OperandBits = $clog2(Words + Registers + Globals + 4);
+  localparam int unsigned OperandBits = $clog2(Operands);
   localparam int unsigned KeyBits = 32 * MatchWords + 16 + Conditions + 8;
 
   typedef struct packed {
@@ -61,6 +59,7 @@ module fl_efsm_match
   logic [MatchWords-1:0][31:0]   match_words;
   logic [KeyBits-1:0]            key_q;
   logic                          bank_q, hit;
+  logic [7:0]                    state;
   logic [RowBits-1:0]            row;
 
   fl_config_bank #(
@@ -78,44 +77,26 @@ module fl_efsm_match
     logic        lower_holds, lower_equal;
 
     fl_efsm_operand #(
-        .Words(Words),
-        .Registers(Registers),
-        .Globals(Globals)
+        .Operands(Operands)
     ) u_left (
         .select_i(of_bank.comparators[number].left),
-        .words_i,
-        .registers_i,
-        .globals_i,
-        .state_i,
-        .averages_i,
+        .operands_i,
         .constant_i(of_bank.comparators[number].constant),
         .operand_o(left)
     );
     fl_efsm_operand #(
-        .Words(Words),
-        .Registers(Registers),
-        .Globals(Globals)
+        .Operands(Operands)
     ) u_right (
         .select_i(of_bank.comparators[number].right),
-        .words_i,
-        .registers_i,
-        .globals_i,
-        .state_i,
-        .averages_i,
+        .operands_i,
         .constant_i(of_bank.comparators[number].constant),
         .operand_o(right)
     );
     fl_efsm_operand #(
-        .Words(Words),
-        .Registers(Registers),
-        .Globals(Globals)
+        .Operands(Operands)
     ) u_offset (
         .select_i(of_bank.comparators[number].offset),
-        .words_i,
-        .registers_i,
-        .globals_i,
-        .state_i,
-        .averages_i,
+        .operands_i,
         .constant_i(of_bank.comparators[number].constant),
         .operand_o(chosen)
     );
@@ -142,8 +123,9 @@ module fl_efsm_match
     );
   end
 
+  assign state = operands_i[Words+Registers+Globals][7:0];
   always_comb begin
-    for (int unsigned at = 0; at < MatchWords; at++) match_words[at] = words_i[of_bank.words[at]];
+    for (int unsigned at = 0; at < MatchWords; at++) match_words[at] = operands_i[OperandBits'(of_bank.words[at])];
   end
 
   fl_efsm_table #(
@@ -160,7 +142,7 @@ module fl_efsm_match
   );
 
   always_ff @(posedge clk_i) begin
-    key_q  <= {match_words, full_i, presence_i, holds, state_i};
+    key_q  <= {match_words, full_i, presence_i, holds, state};
     bank_q <= bank_i;
     hit_o  <= hit;
     row_o  <= row;

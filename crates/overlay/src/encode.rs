@@ -9,6 +9,7 @@ use crate::image::{
     Action, Alu, Average, Comparator, Creates, Destination, Image, KeyPart, KeySelect, Narrow, Offset, Operand,
     Operation, Policy, Register, Relation, Stage, Terminal, TernaryRow, WriteSource,
 };
+use crate::model::Context;
 use crate::parameters::{Parameters, TIMEOUTS};
 
 /// A write of a configuration word.
@@ -274,19 +275,12 @@ impl Encoder<'_> {
         }
     }
 
-    /// Writes the pairs of timeouts, and returns them: number 0 is none.
+    /// Writes the pairs of timeouts.
     fn timeouts(&mut self, stage: &Stage) -> Vec<(u64, u64)> {
-        const NONE: u64 = u64::MAX;
-        let mut pairs = vec![(NONE, NONE)];
-        for next in stage.rows.iter().filter_map(|row| row.action.next) {
-            let pair = (next.idle_ns.unwrap_or(NONE), next.hard_ns.unwrap_or(NONE));
-            if !pairs.contains(&pair) {
-                pairs.push(pair);
-            }
-        }
+        let pairs = timeouts_of(stage);
         if stage.context.is_some() {
             for row in 0..TIMEOUTS {
-                let (idle, hard) = pairs.get(row).copied().unwrap_or((NONE, NONE));
+                let (idle, hard) = pairs.get(row).copied().unwrap_or((NO_TIMEOUT, NO_TIMEOUT));
                 let mut bits = Bits::default();
                 bits.push_wide(idle);
                 bits.push_wide(hard);
@@ -297,12 +291,11 @@ impl Encoder<'_> {
     }
 
     fn instruction(&self, action: &Action, sizes: Sizes, timeouts: &[(u64, u64)]) -> Bits {
-        const NONE: u64 = u64::MAX;
         let parameters = &self.image.parameters;
         let mut bits = Bits::default();
         let (state, pair) = match action.next {
-            None => (0, (NONE, NONE)),
-            Some(next) => (next.state, (next.idle_ns.unwrap_or(NONE), next.hard_ns.unwrap_or(NONE))),
+            None => (0, (NO_TIMEOUT, NO_TIMEOUT)),
+            Some(next) => (next.state, (next.idle_ns.unwrap_or(NO_TIMEOUT), next.hard_ns.unwrap_or(NO_TIMEOUT))),
         };
         bits.push(action.next.is_some().into(), 1);
         bits.push(state.into(), 8);
@@ -421,6 +414,41 @@ impl Encoder<'_> {
         bits.push(key.map_or(0, |key| key.presence), 15);
         self.write_bank(unit::KEY, &bits);
     }
+}
+
+/// A timeout that is not set.
+const NO_TIMEOUT: u64 = u64::MAX;
+
+/// The pairs of timeouts, idle and hard, that the rows of an element set: number 0 is none.
+fn timeouts_of(stage: &Stage) -> Vec<(u64, u64)> {
+    let mut pairs = vec![(NO_TIMEOUT, NO_TIMEOUT)];
+    for next in stage.rows.iter().filter_map(|row| row.action.next) {
+        let pair = (next.idle_ns.unwrap_or(NO_TIMEOUT), next.hard_ns.unwrap_or(NO_TIMEOUT));
+        if !pairs.contains(&pair) {
+            pairs.push(pair);
+        }
+    }
+    pairs
+}
+
+/// A context in the form in which the hardware stores it, in bytes, little endian: registers, state, number of the pair
+/// of timeouts, deadlines.
+///
+/// The number is that of the pair with the context's idle timeout, and a hard one only if the context has one.
+pub(crate) fn stored_context(parameters: &Parameters, stage: &Stage, context: &Context) -> Vec<u8> {
+    let mut bits = Bits::default();
+    for at in 0..parameters.registers as usize {
+        bits.push(context.registers[at], 32);
+    }
+    bits.push(context.state.into(), 8);
+    let idle = if context.idle_ns == 0 { NO_TIMEOUT } else { context.idle_ns };
+    let has_hard = context.hard_deadline_ns != NO_TIMEOUT;
+    let pair = |&(of_idle, hard): &(u64, u64)| of_idle == idle && (hard != NO_TIMEOUT) == has_hard;
+    bits.push(timeouts_of(stage).iter().position(pair).unwrap_or(0) as u32, 4);
+    bits.push_wide(context.idle_deadline_ns);
+    bits.push_wide(context.hard_deadline_ns);
+    let bytes: Vec<u8> = bits.words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    bytes[..bits.len.div_ceil(8) as usize].to_vec()
 }
 
 fn operation_number(operation: Operation) -> u32 {

@@ -69,8 +69,6 @@ pub struct ContextStage {
     pub globals: Vec<Register>,
     /// The number of states.
     pub states: u16,
-    /// By state, the state entered when a timer expires; `None` for the default context.
-    pub successors: Vec<Option<Next>>,
     /// True if a comparator or an average reads a global register that a row writes: then one packet at a time is in
     /// the element, whatever its key.
     pub is_serial: bool,

@@ -20,9 +20,11 @@ mod rows;
 use std::fmt;
 
 use flowloom_efsm::layout;
-use flowloom_efsm::model::{Element, Function, Policy as ModelPolicy, Span, Stateful, Variable};
+use flowloom_efsm::model::{Condition, Element, Function, Key, Policy as ModelPolicy, Span, Stateful, Variable};
+use flowloom_wire::Header;
+use flowloom_wire::field::FieldId;
 
-use crate::image::{ContextStage, Image, Narrow, Next, Policy, Preloaded, Register, Stage};
+use crate::image::{ContextStage, Image, Narrow, Policy, Preloaded, Register, Stage};
 use crate::parameters::{CLOCKS, PRESENCE_BITS, Parameters, STATE_BITS, TIMEOUTS};
 use crate::word::Word;
 use operands::{Registers, Words};
@@ -119,6 +121,7 @@ pub fn compile(function: &Function, parameters: &Parameters) -> Compilation {
         uses: Vec::new(),
         problems: Vec::new(),
     };
+    compiler.check_parser();
     compiler.words.pair_swapped();
     let placed = compiler.place_elements();
     let mut stages = vec![None; placed.iter().map(|at| at + 1).max().unwrap_or(1)];
@@ -139,6 +142,24 @@ struct Compiler<'f> {
 }
 
 impl Compiler<'_> {
+    /// The parse block of the machine knows the outermost packet without the options of TCP.
+    fn check_parser(&mut self) {
+        for element in &self.function.elements {
+            let rows = element.rows.iter().flat_map(|row| {
+                let absent = row.conditions.iter().filter_map(Condition::absent);
+                row.fields().into_iter().chain(absent).map(|field| (field, row.span))
+            });
+            let key = element.stateful.iter().flat_map(|stateful| &stateful.key).flat_map(Key::fields);
+            let mut named: Vec<(FieldId, Span)> = rows.chain(key.map(|field| (field, element.span))).collect();
+            named.retain(|(field, _)| field.headers().iter().any(|header| !is_parsed(*header)));
+            named.dedup_by_key(|(_, span)| *span);
+            for (field, span) in named {
+                let what = format!("names `{}`, which the parse block does not extract", self.function.graph.field_name(field));
+                self.problem(element, span, Lack::new(what));
+            }
+        }
+    }
+
     /// The stage of each element: the next one of its kind.
     fn place_elements(&mut self) -> Vec<usize> {
         let mut next = 0;
@@ -214,9 +235,13 @@ impl Compiler<'_> {
                 registers: registers.values(stateful, &context.registers),
             })
             .collect();
-        let successor = |successor: &Option<flowloom_efsm::model::Successor>| {
-            successor.map(|next| Next { state: next.state, idle_ns: next.idle_ns, hard_ns: next.hard_ns })
-        };
+        if stateful.successors.iter().any(Option::is_some) {
+            let lack = Lack::with_help(
+                "has states that a timer leads to another state than the initial one",
+                "let the timer end, and enter the state with the next packet",
+            );
+            self.problem(element, element.span, lack);
+        }
         ContextStage {
             key,
             size,
@@ -224,7 +249,6 @@ impl Compiler<'_> {
             registers: registers.described(&stateful.registers, &registers.flow),
             globals: registers.described(&stateful.globals, &registers.global),
             states,
-            successors: stateful.successors.iter().map(successor).collect(),
             is_serial: false,
             preloaded,
         }
@@ -277,7 +301,6 @@ impl Compiler<'_> {
                 .rows
                 .iter()
                 .filter_map(|row| row.action.next)
-                .chain(at.context.iter().flat_map(|context| context.successors.iter().flatten().copied()))
                 .map(|next| (next.idle_ns, next.hard_ns))
                 .collect();
             pairs.sort_unstable();
@@ -338,6 +361,11 @@ impl Compiler<'_> {
             self.problem(element, element.span, Lack::with_help(what, "keep the value in metadata before the change"));
         }
     }
+}
+
+/// True for the headers that the parse block of the machine extracts.
+fn is_parsed(header: Header) -> bool {
+    !header.name().starts_with("inner.") && !matches!(header, Header::Gtpu | Header::WindowScale)
 }
 
 /// The values of a variable in one word.

@@ -97,12 +97,13 @@ impl Compiler<'_> {
             // The row at which the table overflows is the one to name.
             let span = (rows.len() as u32 - needed < self.parameters.rows).then_some(row.span);
             if span.is_some() || row_number + 1 == element.rows.len() {
+                // The last row has the action of packets that no other row matches.
                 self.use_of(
                     "rows",
-                    "ternary rows",
+                    "ternary rows, with that of `otherwise`",
                     Some(element.name.clone()),
                     span.or(Some(element.span)),
-                    rows.len() as u32,
+                    rows.len() as u32 + 1,
                     self.parameters.rows,
                 );
             }

@@ -4,6 +4,7 @@
 mod alu;
 mod table;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use flowloom_efsm::layout::{self, RecordLayout, capacity};
@@ -15,13 +16,15 @@ use flowloom_engine::{
 use flowloom_wire::field::FieldId;
 use flowloom_wire::{Header, Layers, edit, rewrite};
 
+use crate::encode;
 use crate::image::{
     Action, ContextStage, Destination, Entry, Image, KeyPart, KeySelect, Next, Policy, Stage, Step, Terminal,
     TernaryRow, Write, WriteSource,
 };
 use crate::word::{Word, words_of};
 use alu::Operands;
-use table::{Context, Key, MAX_KEY, MAX_REGISTERS, NO_DEADLINE, Place, Table};
+pub(crate) use table::Context;
+use table::{Key, MAX_KEY, MAX_REGISTERS, NO_DEADLINE, Place, Table};
 
 /// Most words of a header vector.
 const MAX_WORDS: usize = 64;
@@ -110,6 +113,22 @@ impl Overlay {
     /// The image.
     pub fn image(&self) -> &Arc<Image> {
         &self.image
+    }
+
+    /// The contexts of each stateful stage as the hardware stores them: key and context in bytes, little endian.
+    pub fn contexts(&self) -> Vec<(u8, BTreeMap<Vec<u8>, Vec<u8>>)> {
+        let stages = self.image.stages.iter().zip(&self.states).enumerate();
+        let stored = stages.filter_map(|(number, (stage, state))| {
+            let (stage, state) = (stage.as_ref()?, state.as_ref()?);
+            let key_words = self.image.parameters.key_bits as usize / 32;
+            let entry = |(key, context): (&Key, &Context)| {
+                let mut bytes: Vec<u8> = key[..key_words].iter().flat_map(|word| word.to_le_bytes()).collect();
+                bytes.push(0);
+                (bytes, encode::stored_context(&self.image.parameters, stage, context))
+            };
+            Some((number as u8, state.table.entries().map(entry).collect()))
+        });
+        stored.collect()
     }
 
     /// Takes over contexts and global registers.
@@ -443,21 +462,10 @@ impl Context {
         self.hard_deadline_ns = deadline(next.hard_ns);
     }
 
-    /// Ages to `now_ns`: false if the context expires.
-    fn age(&mut self, stage: &ContextStage, now_ns: u64) -> bool {
-        for _ in 0..2 {
-            let deadline_ns = self.idle_deadline_ns.min(self.hard_deadline_ns);
-            if deadline_ns == NO_DEADLINE || deadline_ns > now_ns {
-                return true;
-            }
-            match stage.successors.get(usize::from(self.state)).copied().flatten() {
-                Some(successor) => self.enter(successor, deadline_ns),
-                None => return false,
-            }
-        }
-        // A successor has none itself.
+    /// True if a timer has expired at `now_ns`.
+    fn is_expired(&self, now_ns: u64) -> bool {
         let deadline_ns = self.idle_deadline_ns.min(self.hard_deadline_ns);
-        deadline_ns == NO_DEADLINE || deadline_ns > now_ns
+        deadline_ns != NO_DEADLINE && deadline_ns <= now_ns
     }
 }
 
@@ -466,15 +474,13 @@ impl State {
         let mut place = self.table.find(key);
         let mut context = place.and_then(|place| self.table.get(place).cloned());
         if let Some(live) = &mut context {
-            if live.age(stage, now_ns) {
-                if live.idle_ns != 0 {
-                    live.idle_deadline_ns = now_ns.wrapping_add(live.idle_ns);
-                }
-            } else {
+            if live.is_expired(now_ns) {
                 if let Some(place) = place {
                     self.table.remove(place);
                 }
                 (place, context) = (None, None);
+            } else if live.idle_ns != 0 {
+                live.idle_deadline_ns = now_ns.wrapping_add(live.idle_ns);
             }
         }
         if let (Some(place), Some(context)) = (place, &context) {
@@ -641,10 +647,8 @@ impl Datapath for Overlay {
     }
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
-        for (stage, state) in self.image.stages.iter().zip(&mut self.states) {
-            if let (Some(context), Some(state)) = (stage.as_ref().and_then(|stage| stage.context.as_ref()), state) {
-                state.table.retain(|found| found.age(context, now_ns));
-            }
+        for state in self.states.iter_mut().flatten() {
+            state.table.retain(|found| !found.is_expired(now_ns));
         }
         Ok(())
     }

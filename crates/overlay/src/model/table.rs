@@ -26,12 +26,12 @@ pub(super) type Key = [u32; MAX_KEY];
 
 /// The state of a flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Context {
-    pub(super) state: u16,
-    pub(super) registers: [u32; MAX_REGISTERS],
-    pub(super) idle_ns: u64,
-    pub(super) idle_deadline_ns: u64,
-    pub(super) hard_deadline_ns: u64,
+pub(crate) struct Context {
+    pub(crate) state: u16,
+    pub(crate) registers: [u32; MAX_REGISTERS],
+    pub(crate) idle_ns: u64,
+    pub(crate) idle_deadline_ns: u64,
+    pub(crate) hard_deadline_ns: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -160,9 +160,9 @@ impl Table {
     }
 
     /// Visits all contexts, and removes those for which `keep` is false.
-    pub(super) fn retain(&mut self, mut keep: impl FnMut(&mut Context) -> bool) {
+    pub(super) fn retain(&mut self, keep: impl Fn(&Context) -> bool) {
         for place in &mut self.places {
-            if place.as_mut().is_some_and(|entry| !keep(&mut entry.context)) {
+            if place.as_ref().is_some_and(|entry| !keep(&entry.context)) {
                 *place = None;
                 self.stored -= 1;
             }
