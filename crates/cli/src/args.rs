@@ -395,6 +395,8 @@ pub(crate) enum Target {
     Bpf,
     /// A hardware pipeline in SystemVerilog, with a test bench
     Verilog,
+    /// An image for the FlowBlaze machine, which is programmed at run time, and its listing
+    Overlay,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -418,6 +420,9 @@ pub(crate) struct BuildArgs {
     /// The clock of a pipeline in megahertz [default: 250]
     #[arg(long, value_name = "MHZ", value_parser = value_parser!(u32).range(1..=explain::FASTEST_MHZ))]
     pub(crate) clock: Option<u32>,
+    /// The parameters of the machine that an image is for: `paper` or `dual_stack` [default: the first that it fits]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) parameters: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

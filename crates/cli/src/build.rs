@@ -2,6 +2,7 @@
 //! `flowloom build`: compiles a function for a target.
 
 mod folder;
+mod image;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,9 +26,13 @@ use crate::output::{counted, grouped, print, print_json, print_note, warn};
 use crate::vectors;
 
 pub(crate) fn build(args: &BuildArgs) -> Result<(), Failure> {
+    if args.parameters.is_some() && args.target != Target::Overlay {
+        return Err(Failure::Input("--parameters requires --target overlay: only that machine has some".to_owned()));
+    }
     match args.target {
         Target::Bpf => object(args),
         Target::Verilog => verilog(args),
+        Target::Overlay => image::image(args),
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod implied;
 mod object;
+pub(crate) mod overlay;
 mod paper;
 pub(crate) mod source;
 mod stats;
@@ -97,6 +98,10 @@ fn check_targets(args: &CheckArgs) -> Result<(), Failure> {
         text.push_str(&table(&["target", "runs", "why"], &rows, &[]));
         if let (Some(verified), Ok(program)) = (&verified, &program) {
             text.push_str(&verified.text(program, ""));
+        }
+        if let (true, Some(function)) = (args.target.iter().any(|target| target.as_str() == "overlay"), loaded.function()) {
+            text.push('\n');
+            text.push_str(&overlay::text(function));
         }
         if let (true, Some(function)) = (args.stats, loaded.function()) {
             text.push('\n');

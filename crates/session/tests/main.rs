@@ -14,7 +14,7 @@ mod frames;
 mod host;
 mod instructions;
 mod large;
-mod overlay_elements;
+mod overlay;
 mod own_traffic;
 mod programs;
 mod random_programs;
