@@ -12,6 +12,7 @@ module fl_efsm_stateless
 #(
     parameter int unsigned Words = 24,
     parameter int unsigned Conditions = 8,
+    parameter int unsigned Alus = 2,
     parameter int unsigned Writes = 6,
     parameter int unsigned MatchWords = 4,
     parameter int unsigned Rows = 32,
@@ -116,7 +117,7 @@ module fl_efsm_stateless
       .Words    (Words),
       .Registers(1),
       .Globals  (1),
-      .Alus     (1),
+      .Alus     (Alus),
       .Writes   (Writes),
       .Rows     (Rows),
       .Unit     (Unit + 8'd2)

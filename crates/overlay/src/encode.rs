@@ -10,7 +10,7 @@ use crate::image::{
     Operation, Policy, Register, Relation, Stage, Terminal, TernaryRow, WriteSource,
 };
 use crate::model::Context;
-use crate::parameters::{Parameters, TIMEOUTS};
+use crate::parameters::{Parameters, STATELESS_ALUS, TIMEOUTS};
 
 /// A write of a configuration word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl Sizes {
                 globals: parameters.globals,
                 alus: parameters.alus,
             },
-            false => Sizes { words: parameters.words, registers: 1, globals: 1, alus: 1 },
+            false => Sizes { words: parameters.words, registers: 1, globals: 1, alus: STATELESS_ALUS },
         }
     }
 

@@ -14,6 +14,7 @@ use crate::image::{
     Action, Alu, Average, Creates, Destination, Entry, Narrow, Next, Operand, Operation, Step, Terminal, Value, Write,
     WriteSource,
 };
+use crate::parameters::STATELESS_ALUS;
 use crate::word::{Place, Word, words_of};
 
 /// A value of a packet action: its operation, the value where updates are dropped, and the values that it can have.
@@ -75,7 +76,11 @@ impl Compiler<'_> {
             NextState::To { state, idle_ns, hard_ns } => Some(Next { state, idle_ns, hard_ns }),
         };
         let span = Some(row.span);
-        self.use_of("alus", "ALUs", name.clone(), span, alus.len() as u32, self.parameters.alus);
+        let (parameter, available) = match element.stateful {
+            Some(_) => ("alus", self.parameters.alus),
+            None => ("stateless_alus", STATELESS_ALUS),
+        };
+        self.use_of(parameter, "ALUs", name.clone(), span, alus.len() as u32, available);
         self.use_of("writes", "write units", name.clone(), span, writes.len() as u32, self.parameters.writes);
         self.use_of("steps", "edits and copies", name, span, steps.len() as u32, self.parameters.steps);
         let action = Action { next, alus, writes, swaps, steps, terminal };
