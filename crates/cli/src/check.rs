@@ -99,7 +99,9 @@ fn check_targets(args: &CheckArgs) -> Result<(), Failure> {
         if let (Some(verified), Ok(program)) = (&verified, &program) {
             text.push_str(&verified.text(program, ""));
         }
-        if let (true, Some(function)) = (args.target.iter().any(|target| target.as_str() == "overlay"), loaded.function()) {
+        if let (true, Some(function)) =
+            (args.target.iter().any(|target| target.as_str() == "overlay"), loaded.function())
+        {
             text.push('\n');
             text.push_str(&overlay::text(function));
         }

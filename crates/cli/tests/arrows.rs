@@ -26,7 +26,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("jit", &["engine", "isa", "vm", "verifier", "flowtable"]),
     ("efsm", &["wire", "engine", "context", "isa"]),
     ("lower", &["wire", "engine", "context", "isa", "efsm"]),
-    ("overlay", &["random", "wire", "engine", "context", "state", "efsm"]),
+    ("overlay", &["wire", "engine", "state", "efsm"]),
     ("ir", &["wire", "engine", "isa", "vm", "verifier"]),
     ("exec", &["engine", "trace", "context", "isa", "vm", "object", "verifier"]),
     ("ports", &["engine", "trace", "exec"]),

@@ -259,7 +259,8 @@ impl Encoder<'_> {
             for value in 0..1_u32 << PIECE_BITS {
                 let mut admitted = 0_u64;
                 for (row, (mask, expected)) in keys.iter().enumerate() {
-                    let bit_of = |bits: &Bits, at: u32| bits.words.get(at as usize / 32).map_or(0, |w| w >> (at % 32) & 1);
+                    let bit_of =
+                        |bits: &Bits, at: u32| bits.words.get(at as usize / 32).map_or(0, |w| w >> (at % 32) & 1);
                     let admits = (0..PIECE_BITS).all(|bit| {
                         let at = piece * PIECE_BITS + bit;
                         bit_of(mask, at) == 0 || bit_of(expected, at) == value >> bit & 1

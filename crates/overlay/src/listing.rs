@@ -110,7 +110,8 @@ impl Listing<'_> {
     fn action(&self, action: &Action) -> String {
         let mut parts = Vec::new();
         if let Some(next) = action.next {
-            let timer = |name: &str, timeout: Option<u64>| timeout.map(|ns| format!(" {name} {ns} ns")).unwrap_or_default();
+            let timer =
+                |name: &str, timeout: Option<u64>| timeout.map(|ns| format!(" {name} {ns} ns")).unwrap_or_default();
             parts.push(format!("-> {}{}{}", next.state, timer("idle", next.idle_ns), timer("hard", next.hard_ns)));
         }
         for (at, Alu { destination, value }) in action.alus.iter().enumerate() {
@@ -219,7 +220,8 @@ fn ternary(name: &str, bits: Ternary, width: u32) -> Option<String> {
 fn bits(name: &str, bits: Ternary) -> Option<String> {
     let tests = (0..32).filter(|bit| bits.mask >> bit & 1 == 1);
     let number = |bit: u32| if name == "full" { String::new() } else { bit.to_string() };
-    let tests: Vec<String> =
-        tests.map(|bit| format!("{}{name}{}", if bits.value >> bit & 1 == 1 { "" } else { "!" }, number(bit))).collect();
+    let tests: Vec<String> = tests
+        .map(|bit| format!("{}{name}{}", if bits.value >> bit & 1 == 1 { "" } else { "!" }, number(bit)))
+        .collect();
     (!tests.is_empty()).then(|| tests.join(" "))
 }

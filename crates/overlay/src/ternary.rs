@@ -66,8 +66,7 @@ pub(crate) fn cubes_of_labels(set: &[u16], labels: u16) -> Vec<Ternary> {
     let bits = u16::BITS - labels.saturating_sub(1).leading_zeros();
     let whole = u32::MAX.checked_shr(32 - bits).unwrap_or(0);
     if bits > 5 {
-        let mut cubes: Vec<Ternary> =
-            set.iter().map(|&label| Ternary { mask: whole, value: label.into() }).collect();
+        let mut cubes: Vec<Ternary> = set.iter().map(|&label| Ternary { mask: whole, value: label.into() }).collect();
         merge_pairs(&mut cubes);
         return cubes;
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use flowloom_efsm::Machine;
 use flowloom_efsm::model::Function;
 use flowloom_engine::Datapath;
-use flowloom_overlay::Overlay;
+use flowloom_overlay::{Overlay, Parameters, compile};
 use flowloom_session::engines::compile_for_smallest;
 use flowloom_testkit::{Rng, is_selected};
 use flowloom_verify::{Arrival, CompareOptions, Reached, ShrinkOptions, compare, shrink, sweep_period};
@@ -53,6 +53,26 @@ fn the_model_is_equal_to_the_machine() {
         let mut engines = engines(&function).unwrap_or_else(|| panic!("no machine runs {name}"));
         let packets = shipped::made(&function, seed, QUICK_PACKETS);
         is_equal(&function, &mut engines, &packets, "its own packets");
+    }
+}
+
+/// The machine evicts one of the contexts in the places of a key, and the reference machine follows.
+#[test]
+fn evictions_of_the_model_are_followed() {
+    let seed = Rng::from_env(1).next_u64();
+    for policy in ["lowest", "highest"] {
+        let text = format!(
+            "function counts;\nstateful hosts {{\n    key ip.src, l4.sport;\n    size 20;\n    \
+             full evict {policy} packets;\n    states seen;\n    reg name: u16;\n    reg packets: u32;\n    \
+             on seen stay {{ packets += 1; name = l4.sport; pass; }}\n}}\n"
+        );
+        let function = shipped::compiled("counts.efsm", &text, &[]);
+        let mut engines = engines(&function).unwrap();
+        // Few places, so that each has an entry, and the least of all is rarely among those of a key.
+        let small = Parameters { contexts: 24, ..Parameters::PAPER };
+        engines.1 = Overlay::new(Arc::clone(&function), Arc::new(compile(&function, &small).image));
+        is_equal(&function, &mut engines, &shipped::made(&function, seed, QUICK_PACKETS), policy);
+        assert!(engines.0.coverage().elements[0].evicted > 1000, "{policy}: few evictions");
     }
 }
 

@@ -29,7 +29,9 @@ pub(super) fn image(args: &BuildArgs) -> Result<(), Failure> {
     let loaded = args.function.load()?;
     warn(loaded.warnings());
     let Some(function) = loaded.function() else {
-        return Err(Failure::Input("--target overlay requires an `.efsm` source: the machine runs no objects".to_owned()));
+        return Err(Failure::Input(
+            "--target overlay requires an `.efsm` source: the machine runs no objects".to_owned(),
+        ));
     };
     let compilation = match &args.parameters {
         None => compile_for_smallest(function),

@@ -63,7 +63,5 @@ pub(crate) fn reasons(function: &Function, compilation: &Compilation) -> Vec<Str
         format!("{}element `{}` {}{help}", at(&problem.span), problem.element, problem.what)
     });
     let exceeded = compilation.uses.iter().filter(|used| used.exceeds());
-    problems
-        .chain(exceeded.map(|used| format!("{}{used}", used.span.as_ref().map(at).unwrap_or_default())))
-        .collect()
+    problems.chain(exceeded.map(|used| format!("{}{used}", used.span.as_ref().map(at).unwrap_or_default()))).collect()
 }

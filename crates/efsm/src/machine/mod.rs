@@ -12,8 +12,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use flowloom_engine::{
-    Choices, Datapath, Digest, EngineError, MapState, Outcome, Outcomes, Packet, Port, Ports, Snapshot, SnapshotError,
-    Verdict,
+    Choices, Datapath, Digest, EngineError, Eviction, MapState, Outcome, Outcomes, Packet, Port, Ports, Snapshot,
+    SnapshotError, Verdict,
 };
 use flowloom_wire::KeySpec;
 use flowloom_wire::field::FieldId;
@@ -146,6 +146,10 @@ pub struct Machine {
     ports: Ports,
     /// The packet in progress; kept for its memory only.
     frame: Frame,
+    /// The evictions of the next packet, in place of the machine's own choice.
+    victims: Option<Vec<Eviction>>,
+    /// Those for which the last packet needed no room.
+    not_evicted: Vec<Eviction>,
 }
 
 impl Machine {
@@ -163,6 +167,8 @@ impl Machine {
             counts_flows: true,
             ports: Ports::default(),
             frame: Frame::default(),
+            victims: None,
+            not_evicted: Vec::new(),
         }
     }
 
@@ -242,7 +248,7 @@ impl Machine {
     }
 
     fn run_element(&mut self, index: usize, frame: &mut Frame, packet: &Packet<'_>, choices: &Choices) -> Next {
-        let Machine { function, row_fields, tables, coverage, counts_flows, ports, .. } = self;
+        let Machine { function, row_fields, tables, coverage, counts_flows, ports, victims, .. } = self;
         let element = &function.elements[index];
         let rows = ElementRows { rows: &element.rows, fields: &row_fields[index] };
         let (Some(stateful), Some(table)) = (&element.stateful, &mut tables[index]) else {
@@ -299,7 +305,11 @@ impl Machine {
         match (slot, is_default(row, after, stateful, slot.is_some())) {
             (None, true) => {}
             (None, false) => {
-                let victim = if is_full { contexts.victim(stateful) } else { None };
+                let victim = match victims {
+                    _ if !is_full => None,
+                    Some(victims) => take_victim(victims, &element.name).and_then(|key| contexts.find(&key)),
+                    None => contexts.victim(stateful),
+                };
                 if let Some(victim) = victim {
                     contexts.remove(victim);
                     coverage.count(index, Counter::Evicted);
@@ -335,6 +345,12 @@ impl Machine {
         std::mem::swap(globals, globals_after);
         effects.apply(function, frame, ports)
     }
+}
+
+/// Takes the key of a context of this table out of the given evictions.
+fn take_victim(victims: &mut Vec<Eviction>, map: &str) -> Option<Vec<u8>> {
+    let at = victims.iter().position(|victim| victim.map == map)?;
+    Some(victims.remove(at).key)
 }
 
 /// The rows of an element, with the fields that each one reads.
@@ -436,9 +452,18 @@ impl Datapath for Machine {
                 }
             };
             outcomes.end(verdict);
+            self.not_evicted = self.victims.take().unwrap_or_default();
         }
         self.frame = frame;
         Ok(())
+    }
+
+    fn evict_next(&mut self, victims: &[Eviction]) {
+        self.victims = Some(victims.to_vec());
+    }
+
+    fn not_evicted(&mut self) -> Vec<Eviction> {
+        std::mem::take(&mut self.not_evicted)
     }
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {

@@ -134,13 +134,7 @@ impl Compiler<'_> {
     }
 
     /// The operation of word number `index` of an expression.
-    fn operation(
-        &mut self,
-        expr: &Expr,
-        width: Width,
-        index: u8,
-        registers: &mut Registers,
-    ) -> Result<Value, Lack> {
+    fn operation(&mut self, expr: &Expr, width: Width, index: u8, registers: &mut Registers) -> Result<Value, Lack> {
         if let Some(operand) = self.atom(expr, index, registers)? {
             return Ok(moved(operand));
         }

@@ -162,13 +162,7 @@ impl Compiler<'_> {
     }
 
     /// A comparison of a field or of metadata with a constant, as cubes.
-    fn compared_bits(
-        &mut self,
-        left: &Expr,
-        relation: ModelRelation,
-        right: &Expr,
-        signed: bool,
-    ) -> Option<Vec<Cube>> {
+    fn compared_bits(&mut self, left: &Expr, relation: ModelRelation, right: &Expr, signed: bool) -> Option<Vec<Cube>> {
         let (operand, relation, constant) = match (left, right) {
             (operand, Expr::Constant(value)) => (operand, relation, u128::from(*value)),
             (Expr::Constant(value), operand) => (operand, relation.swap_operands(), u128::from(*value)),

@@ -154,7 +154,10 @@ impl Compiler<'_> {
             named.retain(|(field, _)| field.headers().iter().any(|header| !is_parsed(*header)));
             named.dedup_by_key(|(_, span)| *span);
             for (field, span) in named {
-                let what = format!("names `{}`, which the parse block does not extract", self.function.graph.field_name(field));
+                let what = format!(
+                    "names `{}`, which the parse block does not extract",
+                    self.function.graph.field_name(field)
+                );
                 self.problem(element, span, Lack::new(what));
             }
         }
@@ -191,7 +194,14 @@ impl Compiler<'_> {
         let states = stateful.states.len() as u16;
         self.use_of("states", "states", name.clone(), span, states.into(), 1 << STATE_BITS);
         self.use_of("registers", "register words", name.clone(), span, registers.words(), self.parameters.registers);
-        self.use_of("globals", "global register words", name.clone(), span, registers.global_words(), self.parameters.globals);
+        self.use_of(
+            "globals",
+            "global register words",
+            name.clone(),
+            span,
+            registers.global_words(),
+            self.parameters.globals,
+        );
         let size = layout::capacity(stateful) as u32;
         if stateful.key.is_some() {
             self.use_of("contexts", "contexts", name.clone(), span, size, self.parameters.max_size());
@@ -296,13 +306,11 @@ impl Compiler<'_> {
         self.use_of("presence", "sets of headers", None, None, presence, PRESENCE_BITS);
         let clocks = self.words.clocks.len() as u32;
         self.use_of("clocks", "units of time", None, None, clocks, CLOCKS as u32);
-        for (at, element) in stages.iter().flatten().map(|stage| (stage, &self.function.elements[usize::from(stage.element)])) {
-            let mut pairs: Vec<(Option<u64>, Option<u64>)> = at
-                .rows
-                .iter()
-                .filter_map(|row| row.action.next)
-                .map(|next| (next.idle_ns, next.hard_ns))
-                .collect();
+        for (at, element) in
+            stages.iter().flatten().map(|stage| (stage, &self.function.elements[usize::from(stage.element)]))
+        {
+            let mut pairs: Vec<(Option<u64>, Option<u64>)> =
+                at.rows.iter().filter_map(|row| row.action.next).map(|next| (next.idle_ns, next.hard_ns)).collect();
             pairs.sort_unstable();
             pairs.dedup();
             let found = Use {

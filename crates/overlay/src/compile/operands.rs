@@ -271,10 +271,9 @@ impl Compiler<'_> {
     fn extended(&self, ty: Type, index: u8) -> Result<Option<u8>, Lack> {
         match index < words_of(ty.width_bits) {
             true => Ok(Some(index)),
-            false if ty.signed => Err(Lack::with_help(
-                "extends a signed value to 64 bits",
-                "declare the variable with 64 bits",
-            )),
+            false if ty.signed => {
+                Err(Lack::with_help("extends a signed value to 64 bits", "declare the variable with 64 bits"))
+            }
             false => Ok(None),
         }
     }

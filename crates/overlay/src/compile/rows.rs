@@ -8,7 +8,7 @@ use flowloom_efsm::model::{Element, Row};
 use super::literals::{Bits, Compare, Cube, Literal};
 use super::operands::Registers;
 use super::{Compiler, Lack};
-use crate::image::{Comparator, ContextStage, Destination, Operand, Offset, Stage, Ternary, TernaryRow};
+use crate::image::{Comparator, ContextStage, Destination, Offset, Operand, Stage, Ternary, TernaryRow};
 use crate::parameters::AVERAGES;
 use crate::ternary::{cubes_of_labels, minimise};
 use crate::word::{Word, presence_of};
@@ -109,7 +109,10 @@ impl Compiler<'_> {
             }
         }
         if registers.averages.len() > AVERAGES {
-            let what = format!("has {} moving averages of different registers, a machine {AVERAGES}", registers.averages.len());
+            let what = format!(
+                "has {} moving averages of different registers, a machine {AVERAGES}",
+                registers.averages.len()
+            );
             self.problem(element, element.span, Lack::new(what));
         }
         let otherwise = self.otherwise(element, placed);

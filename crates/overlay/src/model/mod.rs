@@ -404,7 +404,11 @@ fn matching<'s>(
             && row.conditions.matches(conditions)
             && row.presence.matches(header.presence)
             && row.full.matches(is_full.into())
-            && row.words.iter().zip(&stage.match_words).all(|(bits, word)| bits.matches(header.words[usize::from(*word)]))
+            && row
+                .words
+                .iter()
+                .zip(&stage.match_words)
+                .all(|(bits, word)| bits.matches(header.words[usize::from(*word)]))
     })
 }
 
@@ -689,9 +693,9 @@ impl Datapath for Overlay {
             let mut at = 0;
             for (variable, &offset) in stateful.globals.iter().zip(&offsets[usize::from(stage.element)]) {
                 let words = words_of(variable.ty.width_bits);
-                let value = (0..words).rev().fold(0_u128, |value, index| {
-                    value << 32 | u128::from(state.globals[at + usize::from(index)])
-                });
+                let value = (0..words)
+                    .rev()
+                    .fold(0_u128, |value, index| value << 32 | u128::from(state.globals[at + usize::from(index)]));
                 at += usize::from(words);
                 let size = layout::size_bytes(variable) as usize;
                 let offset = offset as usize;

@@ -15,12 +15,12 @@ use std::collections::BTreeMap;
 pub use flowloom_cores::{Cores, CoresOptions, Counters, Split};
 pub use flowloom_jit::{Lookup, Obstacle, ObstacleKind};
 pub use jit::lookups;
-pub use overlay::compile_for_smallest;
 pub use kernel::{kernel_error, kernel_lacks};
 pub use kind::{
     Compatibility, Engine, EngineKind, EngineOptions, InPlaceEngine, LoadEngine, LoadInPlace, LoadOnCore, Reason,
     RunOnMemory, Started, StartedInPlace,
 };
+pub use overlay::compile_for_smallest;
 pub use pipeline::{
     Arrival, Departure, HostAccess, HostAnswer, Interrupted, Interruption, Operation, OutputStalls, PipelineError,
     SendError, Simulated, cache_folder,
@@ -30,15 +30,8 @@ use crate::error::{SessionError, with_causes};
 use crate::load::Loaded;
 
 /// All engines. The first one that runs a function is the reference for the others.
-pub const ENGINES: [&EngineKind; 7] = [
-    &machine::KIND,
-    &interp::KIND,
-    &jit::KIND,
-    &kernel::KIND,
-    &dataflow::KIND,
-    &pipeline::KIND,
-    &overlay::KIND,
-];
+pub const ENGINES: [&EngineKind; 7] =
+    [&machine::KIND, &interp::KIND, &jit::KIND, &kernel::KIND, &dataflow::KIND, &pipeline::KIND, &overlay::KIND];
 
 /// An engine by its index in [`ENGINES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
