@@ -189,8 +189,9 @@ impl KeySelect {
             for index in (0..field.width_bits.div_ceil(32)).rev() {
                 value = value << 32 | u128::from(words[usize::from(field.first + index)] >> field.shift);
             }
-            if field.width_bits < 128 {
-                value &= (1 << field.width_bits) - 1;
+            // A preloaded context may have a key that no packet has: bits above the field's.
+            if size < 16 {
+                value &= (1 << (8 * size)) - 1;
             }
             let (offset, size) = (usize::from(offset), usize::from(size));
             key[offset..offset + size].copy_from_slice(&value.to_be_bytes()[16 - size..]);

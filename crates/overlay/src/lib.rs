@@ -34,7 +34,7 @@ pub use error::OverlayError;
 pub use image::Image;
 pub use line::{Hazards, LineReport, LineTest};
 pub use listing::{configuration, listing};
-pub use model::{Departed, HeaderVector, Overlay};
+pub use model::{Departed, HeaderVector, Overlay, StoredContexts};
 pub use parameters::Parameters;
 pub use scheduler::{Grant, Scheduler, SchedulerParameters};
 pub use word::Word;

@@ -176,7 +176,7 @@ impl Compiler<'_> {
                 stage
             })
             .collect();
-        let needed = placed.iter().max().map_or(0, |last| (last + 1) / 2) as u32;
+        let needed = placed.iter().max().map_or(0, |last| last.div_ceil(2)) as u32;
         self.use_of("elements", "stateful elements", None, None, needed, self.parameters.elements);
         placed
     }

@@ -116,7 +116,7 @@ impl Overlay {
     }
 
     /// The contexts of each stateful stage as the hardware stores them: key and context in bytes, little endian.
-    pub fn contexts(&self) -> Vec<(u8, BTreeMap<Vec<u8>, Vec<u8>>)> {
+    pub fn contexts(&self) -> Vec<(u8, StoredContexts)> {
         let stages = self.image.stages.iter().zip(&self.states).enumerate();
         let stored = stages.filter_map(|(number, (stage, state))| {
             let (stage, state) = (stage.as_ref()?, state.as_ref()?);
@@ -355,6 +355,9 @@ impl Overlay {
         }
     }
 }
+
+/// Contexts by key, as the hardware stores both.
+pub type StoredContexts = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// The departure of a header vector from the elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
