@@ -8,6 +8,7 @@ mod cores;
 mod cycles;
 mod distances;
 mod evidence;
+mod evidence_overlay;
 mod explored;
 mod faults;
 mod frames;

@@ -2,31 +2,27 @@
 //! The FlowBlaze machine against the reference machine: its software model on packets of functions and captures, its
 //! elements in simulation against the software model.
 
-mod elements;
+pub(crate) mod elements;
 
 use std::sync::Arc;
 
 use flowloom_efsm::Machine;
 use flowloom_efsm::model::{Function, Policy, Span};
-use flowloom_engine::Datapath;
 use flowloom_overlay::{Overlay, Parameters, compile};
 use flowloom_session::engines::compile_for_smallest;
-use flowloom_testkit::{Rng, is_selected};
-use flowloom_verify::{Arrival, CompareOptions, Reached, ShrinkOptions, compare, shrink, sweep_period};
+use flowloom_testkit::Rng;
+use flowloom_verify::{Arrival, CompareOptions, ShrinkOptions, compare, shrink, sweep_period};
 
 use crate::verified::random::{self, Reach};
-use crate::verified::{captures, shipped};
+use crate::verified::shipped;
 
-/// The packets of a test, and of the proof for each function.
+/// The packets of a test.
 const QUICK_PACKETS: usize = 10_000;
-const PACKETS: usize = 100_000;
-/// Packets of each capture.
-const CAPTURED: usize = 20_000;
 /// Functions that no machine runs: they send packets of their own, or compute with more than one operation.
-const REFUSED: [&str; 2] = ["conntrack", "gtpu_offload"];
+pub(crate) const REFUSED: [&str; 2] = ["conntrack", "gtpu_offload"];
 
 /// The reference machine and the software model of a function; `None` if no machine runs it.
-fn engines(function: &Arc<Function>) -> Option<(Machine, Overlay)> {
+pub(crate) fn engines(function: &Arc<Function>) -> Option<(Machine, Overlay)> {
     let compilation = compile_for_smallest(function);
     compilation.fits().then(|| {
         let overlay = Overlay::new(Arc::clone(function), Arc::new(compilation.image));
@@ -35,7 +31,7 @@ fn engines(function: &Arc<Function>) -> Option<(Machine, Overlay)> {
 }
 
 /// Compares both on packets, from empty tables on.
-fn is_equal(function: &Arc<Function>, engines: &mut (Machine, Overlay), packets: &[Arrival], of: &str) {
+pub(crate) fn is_equal(function: &Arc<Function>, engines: &mut (Machine, Overlay), packets: &[Arrival], of: &str) {
     let (machine, overlay) = engines;
     let options = CompareOptions { sweep_ns: sweep_period(function), ..CompareOptions::default() };
     let report = compare(machine, overlay, packets, &options).unwrap();
@@ -98,7 +94,7 @@ fn simplified(function: &Function) -> Function {
 }
 
 /// Runs random functions of a range on their own packets; returns how many of them the machine runs.
-fn random_functions(seed: u64, numbers: std::ops::Range<u64>, packets: usize) -> usize {
+pub(crate) fn random_functions(seed: u64, numbers: std::ops::Range<u64>, packets: usize) -> usize {
     let mut run = 0;
     for number in numbers {
         let reach = [Reach::Plain, Reach::Common, Reach::Software][number as usize % 3];
@@ -150,59 +146,4 @@ fn functions_that_no_machine_runs_say_why() {
         let compilation = compile_for_smallest(&shipped::function(name, &[]));
         assert!(!compilation.problems.is_empty(), "{name}");
     }
-}
-
-/// The software model of the FlowBlaze machine gives the reference machine's outcomes and contexts: every shipped
-/// function that a machine runs, with each of its parameter sets, on 100,000 packets of its own and up to 20,000 of
-/// each capture of `FLOWLOOM_TRACES`. Prints the parameters of the machine, and the points that were not reached.
-#[test]
-#[ignore = "minutes"]
-fn evidence_overlay_model() {
-    const SEED: u64 = 1;
-    println!("seed {SEED}");
-    let captures = captures::some(CAPTURED);
-    let mut run = 0;
-    for subject in shipped::shipped().iter().filter(|subject| is_selected(&subject.name)) {
-        let mut reached = Reached::new(&subject.variants[0].function);
-        let mut has_run = false;
-        for variant in &subject.variants {
-            let function = &variant.function;
-            let Some(mut engines) = engines(function) else {
-                assert!(REFUSED.contains(&subject.name.as_str()), "no machine runs {}", subject.name);
-                println!("{:26} refused", subject.name);
-                continue;
-            };
-            let packets = shipped::made(function, SEED, PACKETS);
-            is_equal(function, &mut engines, &packets, "its own packets");
-            reached.add(&engines.0.coverage());
-            for (name, packets) in &captures {
-                let empty = Machine::new(Arc::clone(function)).snapshot().unwrap();
-                engines.0.restore(&empty).unwrap();
-                engines.1.restore(&empty).unwrap();
-                is_equal(function, &mut engines, packets, name);
-            }
-            let (parameters, own) = (engines.1.image().parameters.name, packets.len());
-            println!("{:26} {parameters:10} {own} packets, {} captures", subject.name, captures.len());
-            has_run = true;
-        }
-        if has_run {
-            run += 1;
-            let gaps = subject.gaps(&reached, 1);
-            let named = gaps.iter().map(|point| format!("{} line {}", point.element, point.line));
-            println!("{:26} not reached: {} {}", "", gaps.len(), named.collect::<Vec<_>>().join(", "));
-        }
-    }
-    assert!(run > 0, "no function was run");
-}
-
-/// Random functions, without the rows that no machine runs, give the reference machine's outcomes and contexts on a
-/// large machine: 20,000 of them, of which about one in eleven is run, on 2,000 packets each. Prints their number.
-#[test]
-#[ignore = "minutes"]
-fn evidence_overlay_random() {
-    const SEED: u64 = 7;
-    let count = random::count(20_000);
-    let run = random_functions(SEED, 0..count, random::packets(2000));
-    println!("seed {SEED}: {run} of {count} functions");
-    assert!(run * 20 > count as usize, "{run} of {count} functions fit");
 }

@@ -15,11 +15,8 @@ use flowloom_verify::Arrival;
 
 use crate::verified::shipped;
 
-/// Packets of a trace in the test, and in the proof.
+/// Packets of a trace in the test.
 const QUICK_PACKETS: usize = 10_000;
-const PACKETS: usize = 100_000;
-/// The functions that a machine runs, at least.
-const MIN_FUNCTIONS: usize = 18;
 /// Contexts of a table.
 const SIZE: u32 = 700;
 /// Packets that traces of few flows repeat.
@@ -158,7 +155,7 @@ impl Chain {
 type Left = (Vec<u32>, u64, u8, u32);
 
 /// A shipped function with small tables, and its image.
-fn image_of(name: &str, parameters: &Parameters) -> Option<(Arc<Function>, Arc<Image>)> {
+pub(crate) fn image_of(name: &str, parameters: &Parameters) -> Option<(Arc<Function>, Arc<Image>)> {
     let mut function = (*shipped::function(name, &[])).clone();
     for stateful in function.elements.iter_mut().filter_map(|element| element.stateful.as_mut()) {
         stateful.size = stateful.size.min(SIZE);
@@ -227,7 +224,7 @@ fn is_equal(chain: &mut Chain, overlay: &mut Overlay, packets: &[Arrival], of: &
 }
 
 /// Runs a function on its traces, each from a reset on; returns the number of packets.
-fn run(test: &str, name: &str, parameters: &Parameters, (count, of_few): (usize, usize)) -> Option<usize> {
+pub(crate) fn run(test: &str, name: &str, parameters: &Parameters, (count, of_few): (usize, usize)) -> Option<usize> {
     let seed = Rng::from_env(1).next_u64();
     let (function, image) = image_of(name, parameters)?;
     let mut packets_run = 0;
@@ -242,36 +239,12 @@ fn run(test: &str, name: &str, parameters: &Parameters, (count, of_few): (usize,
 }
 
 /// Machines with small tables, which packets fill.
-const SMALL: Parameters = Parameters { elements: 2, contexts: 1024, ..Parameters::PAPER };
-const LARGE: Parameters = Parameters { elements: 2, contexts: 1024, ..Parameters::DUAL_STACK };
+pub(crate) const SMALL: Parameters = Parameters { elements: 2, contexts: 1024, ..Parameters::PAPER };
+pub(crate) const LARGE: Parameters = Parameters { elements: 2, contexts: 1024, ..Parameters::DUAL_STACK };
 
 #[test]
 fn the_elements_are_equal_to_the_model() {
     for name in ["policer", "dynamic_nat", "paxos_acceptor"] {
         run("the_elements_are_equal_to_the_model", name, &SMALL, (QUICK_PACKETS, 1000));
     }
-}
-
-/// The elements of the FlowBlaze machine in simulation give the software model's header vectors and contexts: every
-/// shipped function that a machine with small tables runs, on 100,000 packets of its own, without a cycle between
-/// them, and as many of one flow and of two flows in turn. Prints the parameters.
-#[test]
-#[ignore = "minutes"]
-fn evidence_overlay_elements() {
-    let mut functions = 0;
-    for path in crate::adversarial::names() {
-        // A function with several files is named by its folder and its file.
-        let (folder, file) = path.split_once('/').unwrap();
-        let name = if folder == file { folder.to_owned() } else { path.clone() };
-        let sets = [&SMALL, &LARGE].into_iter();
-        let fitting = sets.filter(|set| image_of(&name, set).is_some()).min_by_key(|set| set.words);
-        let Some(parameters) = fitting else {
-            println!("{name:44} refused");
-            continue;
-        };
-        let Some(packets) = run("evidence_overlay_elements", &name, parameters, (PACKETS, PACKETS)) else { return };
-        println!("{name:44} {:10} {packets} packets", parameters.name);
-        functions += 1;
-    }
-    assert!(functions >= MIN_FUNCTIONS, "{functions} functions, expected {MIN_FUNCTIONS}");
 }
