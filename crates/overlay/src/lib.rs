@@ -26,6 +26,7 @@ mod parameters;
 pub mod rtl;
 mod scheduler;
 mod ternary;
+pub mod vector;
 mod word;
 
 pub use compile::{Compilation, Problem, Use, compile};

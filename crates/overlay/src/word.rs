@@ -134,7 +134,7 @@ impl Word {
     }
 
     /// Its value in an arriving packet; 0 if what it is taken from is absent.
-    pub(crate) fn extract(self, packet: &[u8], layers: &Layers, port: u32, clocks: &[u32; 2]) -> u32 {
+    pub fn extract(self, packet: &[u8], layers: &Layers, port: u32, clocks: &[u32; 2]) -> u32 {
         let read = |field| layers.read(packet, port, field).unwrap_or(0);
         let named = |name| FieldId::by_name(name).map_or(0, read) as u32;
         match self {
