@@ -4,7 +4,7 @@
 // With l = ceil(log2(unit)) and m = floor(2^(64 + l) / unit) + 1, which has 65 bits, the quotient of every time n is
 // (n * m) >> (64 + l).
 //
-// Latency: Cycles, at least 12.
+// Latency: Cycles, at least 10.
 // Throughput: one time a cycle.
 // Handshake: none.
 // Source: [Granlund, Montgomery: Division by Invariant Integers using Multiplication, 1994]
@@ -12,59 +12,89 @@ module fl_clock_units
   import fl_parse_pkg::*;
   import fl_config_pkg::*;
 #(
-    parameter int unsigned Cycles = 12
+    parameter int unsigned Cycles = 10
 ) (
     input  logic                    clk_i,
     input  config_t                 config_i,
     input  logic                    bank_i,
     input  logic [63:0]             time_i,
-    output logic [Clocks-1:0][31:0] clocks_o
+    output logic [1:0][31:0] clocks_o
 );
 
-  localparam int unsigned TimeBits = 64;
-  localparam int unsigned ProductBits = 2 * TimeBits + 1;
-  localparam int unsigned ProductCycles = 1 + (ProductBits + 16) / 17;
-  localparam int unsigned OwnCycles = ProductCycles + 3;
+  localparam int unsigned Clocks = 2;
+  // The product is made of limbs of 17 bits, the width of an unsigned DSP input.
+  localparam int unsigned LimbBits = 17;
+  localparam int unsigned Limbs = 4;
+  localparam int unsigned ShiftCycles = 8;
+  localparam int unsigned OwnCycles = 10;
 
-  logic [63:0] time_q;
-  always_ff @(posedge clk_i) time_q <= time_i;
+  logic [Limbs-1:0][LimbBits-1:0] time_q;
+  always_ff @(posedge clk_i) time_q <= 68'(time_i);
 
   for (genvar i = 0; i < Clocks; i++) begin : gen_clock
-    logic [31:0]            low, high;
-    logic [6:0]             rest;
-    logic [64:0]            reciprocal_q;
-    logic [5:0]             shift_q[ProductCycles+1];
-    logic [2:0]             fine_q;
-    logic [ProductBits-1:0] product;
-    logic [38:0]            coarse_q;
+    logic [31:0]                    low, high;
+    logic [6:0]                     rest;
+    logic [Limbs-1:0][LimbBits-1:0] reciprocal_q;
+    // Products of limbs; two registers, so that the sums stay out of the DSPs.
+    logic [33:0]                    partial_q[Limbs][Limbs], partial2_q[Limbs][Limbs];
+    // Products of the same weight, by the sum of their limbs.
+    logic [34:0]                    half_q[7][2];
+    logic [35:0]                    column_q[8];
+    // Two neighbouring columns, four, and the bits of the product from 64 on.
+    logic [53:0]                    two_q[4];
+    logic [87:0]                    four_q[2];
+    logic [68:0]                    product_q;
+    logic [67:0]                    product_low_q;
+    logic [5:0]                     shift_q[ShiftCycles];
+    logic [38:0]                    coarse_q;
+    logic [2:0]                     fine_q;
     // By cycle.
-    logic [31:0]            clock_q[Cycles-OwnCycles+1];
+    logic [31:0]                    clock_q[Cycles-OwnCycles+1];
 
     fl_config_word #(.Unit(ClockUnit), .Index(16'(4 * i))) u_low (.clk_i, .config_i, .bank_i, .data_o(low));
     fl_config_word #(.Unit(ClockUnit), .Index(16'(4 * i + 1))) u_high (.clk_i, .config_i, .bank_i, .data_o(high));
     fl_config_word #(.Unit(ClockUnit), .Index(16'(4 * i + 2)), .Width(7)) u_rest (
         .clk_i, .config_i, .bank_i, .data_o(rest));
 
-    fl_mul #(.Width(ProductBits)) u_product (
-        .clk_i,
-        .a_i(ProductBits'(time_q)),
-        .b_i(ProductBits'(reciprocal_q)),
-        .product_o(product)
-    );
-
     always_ff @(posedge clk_i) begin
-      reciprocal_q <= {rest[0], high, low};
-      shift_q[0]   <= rest[6:1];
-      for (int unsigned k = 1; k <= ProductCycles; k++) shift_q[k] <= shift_q[k-1];
-      coarse_q   <= 39'(product[ProductBits-1:TimeBits] >> {shift_q[ProductCycles][5:3], 3'b0});
-      fine_q     <= shift_q[ProductCycles][2:0];
+      reciprocal_q <= 68'({rest[0], high, low});
+      for (int unsigned a = 0; a < Limbs; a++) begin
+        for (int unsigned b = 0; b < Limbs; b++) begin
+          partial_q[a][b]  <= 34'(time_q[a]) * 34'(reciprocal_q[b]);
+          partial2_q[a][b] <= partial_q[a][b];
+        end
+      end
+      half_q[0][0] <= 35'(partial2_q[0][0]);
+      half_q[0][1] <= '0;
+      half_q[1][0] <= 35'(partial2_q[0][1]) + 35'(partial2_q[1][0]);
+      half_q[1][1] <= '0;
+      half_q[2][0] <= 35'(partial2_q[0][2]) + 35'(partial2_q[1][1]);
+      half_q[2][1] <= 35'(partial2_q[2][0]);
+      half_q[3][0] <= 35'(partial2_q[0][3]) + 35'(partial2_q[1][2]);
+      half_q[3][1] <= 35'(partial2_q[2][1]) + 35'(partial2_q[3][0]);
+      half_q[4][0] <= 35'(partial2_q[1][3]) + 35'(partial2_q[2][2]);
+      half_q[4][1] <= 35'(partial2_q[3][1]);
+      half_q[5][0] <= 35'(partial2_q[2][3]) + 35'(partial2_q[3][2]);
+      half_q[5][1] <= '0;
+      half_q[6][0] <= 35'(partial2_q[3][3]);
+      half_q[6][1] <= '0;
+      for (int unsigned k = 0; k < 7; k++) column_q[k] <= 36'(half_q[k][0]) + 36'(half_q[k][1]);
+      column_q[7] <= '0;
+      for (int unsigned k = 0; k < 4; k++) two_q[k] <= 54'(column_q[2*k]) + {1'b0, column_q[2*k+1], 17'h0};
+      for (int unsigned k = 0; k < 2; k++) four_q[k] <= 88'(two_q[2*k]) + {two_q[2*k+1], 34'h0};
+      {product_q, product_low_q} <= 137'(four_q[0]) + {four_q[1][68:0], 68'h0};
+
+      shift_q[0] <= rest[6:1];
+      for (int unsigned k = 1; k < ShiftCycles; k++) shift_q[k] <= shift_q[k-1];
+      coarse_q   <= 39'({product_q, product_low_q[67:64]} >> {shift_q[ShiftCycles-1][5:3], 3'b0});
+      fine_q     <= shift_q[ShiftCycles-1][2:0];
       clock_q[0] <= 32'(coarse_q >> fine_q);
       for (int unsigned k = 1; k <= Cycles - OwnCycles; k++) clock_q[k] <= clock_q[k-1];
     end
     assign clocks_o[i] = clock_q[Cycles-OwnCycles];
 
     logic unused;
-    assign unused = ^product[TimeBits-1:0];
+    assign unused = ^{product_low_q, four_q[1]};
   end
 
   if (Cycles < OwnCycles) begin : gen_bad_cycles

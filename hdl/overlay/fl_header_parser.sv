@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Header parser of the run-time programmable machine: which headers a packet has, and the fields of these headers.
 //
-//   window ─► link ─► IP ─► extension x 4 ─► transport ─► user header ─► fields ─► fields_o, headers_o
-//   time ─► clocks ───────────────────────────────────────────────────────────► fields_o
+//   window ─► link ─► IP ─► extension x 4 ─► transport ─► user header ─► fields ─► fields_o
+//   time ─► clocks ────────────────────────────────────────────────────► fields_o
 //
 // A packet is parsed as by `wire::Layers`, up to GTP-U and without the options of TCP; or it is slow, where a header
 // that is present is not within the window. A slow packet has no valid header.
@@ -35,6 +35,7 @@ module fl_header_parser
     output logic [SidebandBits-1:0]  sideband_o
 );
 
+  localparam int unsigned EthernetBytes = 14;
   localparam int unsigned Latency = 22;
   localparam int unsigned Extensions = 4;
   // Words after Ethernet; the last one is a half.
@@ -212,7 +213,7 @@ module fl_header_parser
   logic                    slow_q;
   logic [31:0]             valid, valid_q;
   words_t                  fields;
-  logic [Clocks-1:0][31:0] clocks;
+  logic [1:0][31:0]        clocks;
 
   assign valid = parsed.slow ? '0 : parsed.valid;
 

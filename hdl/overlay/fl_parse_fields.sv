@@ -21,6 +21,8 @@ module fl_parse_fields
     output words_t      fields_o
 );
 
+  localparam int unsigned UserSlots = 32'(Slot7) - 32'(Slot0) + 1;
+
   words_t           fields_d, fields_q;
   logic [9:0][31:0] ip;
   logic [4:0][31:0] transport;
@@ -59,10 +61,10 @@ module fl_parse_fields
     words[Vlan2Id] = gated(valid[Vlan2], 32'(vlan[1][27:16]));
     words[Vlan2Type] = gated(valid[Vlan2], 32'(vlan[1][15:0]));
     for (int unsigned i = 0; i < 4; i++) begin
-      words[32'(MplsLabel)+i] = gated(valid[Mpls+i], 32'(mpls[i][31:12]));
-      words[32'(MplsTc)+i] = gated(valid[Mpls+i], 32'(mpls[i][11:9]));
-      words[32'(MplsBos)+i] = gated(valid[Mpls+i], 32'(mpls[i][8]));
-      words[32'(MplsTtl)+i] = gated(valid[Mpls+i], 32'(mpls[i][7:0]));
+      words[32'(MplsLabel)+i] = gated(valid[32'(Mpls)+i], 32'(mpls[i][31:12]));
+      words[32'(MplsTc)+i] = gated(valid[32'(Mpls)+i], 32'(mpls[i][11:9]));
+      words[32'(MplsBos)+i] = gated(valid[32'(Mpls)+i], 32'(mpls[i][8]));
+      words[32'(MplsTtl)+i] = gated(valid[32'(Mpls)+i], 32'(mpls[i][7:0]));
     end
     return words;
   endfunction

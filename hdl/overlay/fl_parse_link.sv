@@ -19,6 +19,7 @@ module fl_parse_link
     output logic             may_be_6_o
 );
 
+  localparam int unsigned EthernetBytes = 14;
   localparam int unsigned MostTags = 2;
   localparam int unsigned MostLabels = 4;
   localparam int unsigned Most = MostTags + MostLabels;
@@ -46,7 +47,6 @@ module fl_parse_link
   logic                 half_q, unused;
 
   assign after_ethernet = length_i - 16'(EthernetBytes);
-  assign unused = ^{words_i, after_ethernet[0], kind.is_tag};
 
   always_ff @(posedge clk_i) begin
     kind_q[0] <= kind_of(type_i);
@@ -71,6 +71,8 @@ module fl_parse_link
   logic [MostLabels-1:0] labels;
   logic                  is_bottom;
 
+  assign unused = ^{words_i, after_ethernet[0], kind.is_tag};
+
   always_comb begin
     valid = '0;
     valid[Ethernet] = has_q[0];
@@ -83,7 +85,7 @@ module fl_parse_link
     for (int unsigned i = 0; i < MostLabels; i++) begin
       labels[i] = kind.is_mpls && has_q[tags+3'(i)+3'd1] && !is_bottom && (i == 0 || labels[(i == 0) ? 0 : i-1]);
       is_bottom |= labels[i] && bottom_q[tags+3'(i)];
-      valid[Mpls+i] = labels[i];
+      valid[32'(Mpls)+i] = labels[i];
     end
     words = tags + 3'(labels[0]) + 3'(labels[1]) + 3'(labels[2]) + 3'(labels[3]);
     active = has_q[0] && (kind.is_mpls ? is_bottom : kind.is_4 || kind.is_6);

@@ -6,27 +6,21 @@
 package fl_parse_pkg;
 
   // Numbers of validity bits: those of `wire::Header`.
-  localparam int unsigned Ethernet = 0;
-  localparam int unsigned Vlan = 1;
-  localparam int unsigned Vlan2 = 2;
-  localparam int unsigned Ipv4 = 3;
-  localparam int unsigned Ipv6 = 4;
-  localparam int unsigned Tcp = 5;
-  localparam int unsigned Udp = 6;
-  localparam int unsigned Icmp = 7;
-  localparam int unsigned Icmp6 = 8;
-  localparam int unsigned Mpls = 9;
-  localparam int unsigned Ipv6Fragment = 22;
-  localparam int unsigned User0 = 24;
-  localparam int unsigned User1 = 25;
-
-  localparam int unsigned EthernetBytes = 14;
-  localparam int unsigned UserHeaders = 2;
-  // Field values that select a user header.
-  localparam int unsigned UserAlternatives = 4;
-  // Words of user fields that the header vector can hold.
-  localparam int unsigned UserSlots = 8;
-  localparam int unsigned Clocks = 2;
+  typedef enum logic [4:0] {
+    Ethernet = 5'd0,
+    Vlan = 5'd1,
+    Vlan2 = 5'd2,
+    Ipv4 = 5'd3,
+    Ipv6 = 5'd4,
+    Tcp = 5'd5,
+    Udp = 5'd6,
+    Icmp = 5'd7,
+    Icmp6 = 5'd8,
+    Mpls = 5'd9,
+    Ipv6Fragment = 5'd22,
+    User0 = 5'd24,
+    User1 = 5'd25
+  } header_e;
 
   // Units of the configuration bus.
   typedef enum logic [7:0] {
@@ -82,6 +76,17 @@ package fl_parse_pkg;
     // The first words of the user header.
     logic [7:0][31:0] user;
   } headers_t;
+
+  // A bit for each byte of the headers.
+  typedef struct packed {
+    logic [13:0]     ethernet;
+    logic [1:0][3:0] vlan;
+    logic [3:0][3:0] mpls;
+    logic [9:0][3:0] ip;
+    logic [1:0][3:0] fragment;
+    logic [4:0][3:0] transport;
+    logic [7:0][3:0] user;
+  } bytes_t;
 
   // Sources of the words of the header vector, the widest ones first. The names are those of the field catalogue.
   // Those before PktLen are not on the bus of fields.

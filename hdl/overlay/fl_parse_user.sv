@@ -28,6 +28,9 @@ module fl_parse_user
     output parse_t                       parse_o
 );
 
+  localparam int unsigned UserHeaders = 2;
+  // Field values that select a header.
+  localparam int unsigned UserAlternatives = 4;
   localparam int unsigned Alternatives = UserHeaders * UserAlternatives;
   localparam logic [15:0] GtpuPort = 16'd2152;
   // The longest part of a header that is in the window, in halves of words.

@@ -11,6 +11,8 @@
 //! Every word of the memories is written, so that nothing of an earlier function is left. The numbers are those of
 //! `hdl/overlay/fl_parse_pkg.sv`, which the tests compare.
 
+mod reach;
+
 use std::sync::LazyLock;
 
 use flowloom_wire::field::{FieldId, Source};
@@ -19,6 +21,7 @@ use flowloom_wire::{Graph, Header};
 
 use crate::image::Image;
 use crate::word::Word;
+pub use reach::{CHOICES, place, reach};
 
 /// The memory of the selecting fields and lengths of user-defined headers.
 pub const UNIT_USER: u8 = 0xe0;
@@ -240,6 +243,22 @@ pub enum VectorError {
         /// The word.
         word: String,
     },
+    /// A word is where the header vector cannot hold it.
+    #[error("word {number} of the header vector cannot hold `{word}`; place the words before")]
+    Reach {
+        /// The word.
+        word: String,
+        /// Its number.
+        number: usize,
+    },
+    /// There is no place for all words.
+    #[error("the {found} words do not fit into the {limit} of the header vector")]
+    Place {
+        /// The number of words.
+        found: usize,
+        /// The words of the machine.
+        limit: usize,
+    },
     /// A presence bit depends on a header that the parser does not find.
     #[error("the parser does not find header `{header}`")]
     Presence {
@@ -279,7 +298,8 @@ fn named(name: &str) -> Option<Word> {
     Some(if crate::word::Place::of(field).is_whole(field) { Word::Field { field, index } } else { Word::View(field) })
 }
 
-/// The writes that configure the parse and rewrite blocks for an image of a function with this parse graph.
+/// The writes that configure the parse and rewrite blocks for a placed image ([`place`]) of a function with this parse
+/// graph.
 ///
 /// # Errors
 /// The function needs more than the blocks have.
@@ -373,27 +393,19 @@ fn reciprocal(divisor: u64) -> Option<(u128, u32)> {
 
 /// The sources of the header vector, the bits of fields of user-defined headers, and the words written to fields.
 fn words(image: &Image, graph: &Graph, writes: &mut Vec<ConfigWrite>) -> Result<(), VectorError> {
+    let sources = reach::placed_sources(image, graph)?;
     let mut targets = [0; SOURCES.len()];
-    let mut slots = Vec::new();
-    for (number, &word) in image.words.iter().enumerate() {
-        let source = match (word, user_slice(word)) {
-            (Word::Metadata { .. }, _) => CONSTANT,
-            (Word::Field { field, index }, Some((header, slice))) => {
-                slots.push(slot(graph, field, header, slice, index)?);
-                FIRST_SLOT + slots.len() as u32 - 1
-            }
-            _ => {
-                let source = source_words().iter().position(|known| *known == Some(word));
-                source.ok_or_else(|| VectorError::Word { word: word_name(graph, word) })? as u32
-            }
-        };
-        if matches!(word, Word::Field { field, .. } if field.is_writable()) && slots.len() <= USER_SLOTS {
+    let mut slots = [0; USER_SLOTS];
+    for (number, (&word, &source)) in image.words.iter().zip(&sources).enumerate() {
+        let select = reach()[number / 2].iter().position(|known| u32::from(*known) == source).unwrap_or(0);
+        writes.push(ConfigWrite { unit: UNIT_WORD, index: number as u16, data: select as u32 });
+        let Word::Field { field, index } = word else { continue };
+        if field.is_writable() {
             targets[source as usize] = IS_TARGET | number as u32;
         }
-        writes.push(ConfigWrite { unit: UNIT_WORD, index: number as u16, data: source });
-    }
-    if slots.len() > USER_SLOTS {
-        return Err(VectorError::Slots { found: slots.len(), limit: USER_SLOTS });
+        if let Some((header, slice)) = user_slice(word) {
+            slots[(source - FIRST_SLOT) as usize] = slot(graph, field, header, slice, index)?;
+        }
     }
     for number in 0..image.parameters.words as u16 {
         if usize::from(number) >= image.words.len() {
@@ -403,12 +415,9 @@ fn words(image: &Image, graph: &Graph, writes: &mut Vec<ConfigWrite>) -> Result<
         let data = initial.map_or(0, |(_, value)| *value);
         writes.push(ConfigWrite { unit: UNIT_WORD, index: CONSTANTS + number, data });
     }
-    for index in 0..USER_SLOTS {
-        let data = slots.get(index).copied().unwrap_or(0);
-        writes.push(ConfigWrite { unit: UNIT_SLOT, index: index as u16, data });
-    }
-    for (index, data) in targets.into_iter().enumerate() {
-        writes.push(ConfigWrite { unit: UNIT_TARGET, index: index as u16, data });
+    for (unit, words) in [(UNIT_SLOT, &slots[..]), (UNIT_TARGET, &targets[..])] {
+        let indexed = words.iter().enumerate();
+        writes.extend(indexed.map(|(index, &data)| ConfigWrite { unit, index: index as u16, data }));
     }
     Ok(())
 }
@@ -441,6 +450,13 @@ fn word_name(graph: &Graph, word: Word) -> String {
         Some(field) => graph.field_name(field).into_owned(),
         None => format!("{word:?}"),
     }
+}
+
+/// The name of a source in the package of the parse block.
+#[cfg(test)]
+fn type_name(name: &str) -> String {
+    let parts = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|part| !part.is_empty());
+    parts.map(|part| part[..1].to_uppercase() + &part[1..]).collect()
 }
 
 #[cfg(test)]
@@ -478,11 +494,7 @@ mod tests {
         let start = text.find("logic [6:0] {").map_or(0, |at| at + 13);
         let end = text.find("} source_e").unwrap_or(start);
         let found: Vec<&str> = text[start..end].split(',').map(str::trim).collect();
-        let camel = |name: &&str| -> String {
-            let parts = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|part| !part.is_empty());
-            parts.map(|part| part[..1].to_uppercase() + &part[1..]).collect()
-        };
-        assert_eq!(found, SOURCES.iter().map(camel).collect::<Vec<_>>());
+        assert_eq!(found, SOURCES.iter().map(|name| type_name(name)).collect::<Vec<_>>());
     }
 
     #[test]

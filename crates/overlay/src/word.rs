@@ -33,6 +33,8 @@ pub enum Word {
         /// The index of the word.
         index: u8,
     },
+    /// Nothing: the word is 0.
+    Unused,
 }
 
 /// Bits of a word.
@@ -100,6 +102,15 @@ impl Word {
         matches!(self, Word::Field { field, index } if index > 0 && matches!(field.source(), Source::Address { .. }))
     }
 
+    /// The field of which it is a copy or a part, if it is one.
+    pub fn storage(self) -> Option<FieldId> {
+        match self {
+            Word::Field { field, .. } => Some(field),
+            Word::View(field) => Some(Place::of(field).storage),
+            _ => None,
+        }
+    }
+
     /// The fields whose writes would make the word outdated, other than its own.
     pub(crate) fn depends_on(self) -> Vec<FieldId> {
         let named = |names: &[&str]| names.iter().filter_map(|name| FieldId::by_name(name)).collect();
@@ -126,6 +137,7 @@ impl Word {
             Word::Ports => "l4.sport, l4.dport".to_owned(),
             Word::NextSequence => "tcp.seq after the segment".to_owned(),
             Word::Clock(unit) => format!("now in unit {unit}"),
+            Word::Unused => "nothing".to_owned(),
             Word::Metadata { variable, index } => {
                 let variable = &function.metadata[usize::from(variable)];
                 indexed(&format!("meta {}", variable.name), usize::from(variable.ty.width_bits).div_ceil(32), index)
@@ -144,7 +156,7 @@ impl Word {
             Word::NextSequence if layers.has(Header::Tcp) => ["tcp.seq", "tcp.payload_len", "tcp.is_syn", "tcp.is_fin"]
                 .into_iter()
                 .fold(0, |sum: u32, name| sum.wrapping_add(named(name))),
-            Word::NextSequence | Word::Metadata { .. } => 0,
+            Word::NextSequence | Word::Metadata { .. } | Word::Unused => 0,
             Word::Clock(unit) => clocks[usize::from(unit)],
         }
     }

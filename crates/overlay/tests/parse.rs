@@ -2,7 +2,7 @@
 //! The parse block against the reference parser.
 
 use flowloom_overlay::image::Image;
-use flowloom_overlay::vector::{PARSED, SOURCES, configuration, source_words};
+use flowloom_overlay::vector::{ConfigWrite, PARSED, SOURCES, UNIT_WORD, configuration, place, reach, source_words};
 use flowloom_overlay::{Parameters, Word};
 use flowloom_wire::{Graph, Header, Layers};
 
@@ -10,7 +10,7 @@ use crate::common::{Bench, Fault, Inputs, build, design};
 use crate::packets::{captured, graphs, random};
 
 /// The files of the parse block.
-const BLOCKS: [&str; 12] = [
+const BLOCKS: [&str; 11] = [
     "overlay/fl_config_pkg",
     "overlay/fl_parse_pkg",
     "overlay/fl_config_word",
@@ -21,7 +21,6 @@ const BLOCKS: [&str; 12] = [
     "overlay/fl_parse_transport",
     "overlay/fl_parse_user",
     "overlay/fl_parse_fields",
-    "prim/fl_mul",
     "overlay/fl_clock_units",
 ];
 const TOP: &str = "overlay/fl_header_parser";
@@ -60,6 +59,14 @@ pub(crate) fn user_words(graph: &Graph) -> Vec<Word> {
     words.into_iter().skip(skipped).take(8).collect()
 }
 
+/// The source of each word of a placed image that holds a field of a user-defined header.
+fn slots(image: &Image, writes: &[ConfigWrite]) -> Vec<(usize, Word)> {
+    let is_user = |word: &Word| word.storage().is_some_and(|field| field.name().starts_with("user"));
+    let words = writes.iter().filter(|write| write.unit == UNIT_WORD && usize::from(write.index) < image.words.len());
+    let sources = words.map(|write| reach()[usize::from(write.index) / 2][write.data as usize].into());
+    sources.zip(image.words.iter().copied()).filter(|(_, word)| is_user(word)).collect()
+}
+
 /// True if the packet has a transport header in the window, or no header beyond it, so that it must not be slow.
 fn must_be_fast(graph: &Graph, layers: &Layers, len: usize, window: usize) -> bool {
     let transport = [Header::Tcp, Header::Udp, Header::Icmp, Header::Icmp6].into_iter().find(|&h| layers.has(h));
@@ -87,11 +94,12 @@ fn parses_as_the_reference(test: &str, window: usize, count: usize, fault: Optio
     let mut counts = Counts { packets: 0, slow: 0, user: 0 };
     for (number, graph) in graphs().iter().enumerate() {
         let mut bench = Bench::new(&model, TOP);
-        let users = user_words(graph);
-        let writes = |clocks_ns: &[u64]| configuration(&image(users.clone(), clocks_ns), graph).unwrap();
+        let own = place(&image(user_words(graph), &CLOCKS_NS[0]), graph).unwrap();
+        let writes = configuration(&own, graph).unwrap();
+        let slots = slots(&own, &writes);
+        bench.configure(0, &writes);
         // The other bank has other units, and no user headers.
         let other = configuration(&image(Vec::new(), &CLOCKS_NS[1]), Graph::standard()).unwrap();
-        bench.configure(0, &writes(&CLOCKS_NS[0]));
         bench.configure(1, &other);
         for set in &sets {
             let time = |at: usize| match at % 5 {
@@ -138,9 +146,9 @@ fn parses_as_the_reference(test: &str, window: usize, count: usize, fault: Optio
                     let found = outputs.word("fields_o", source);
                     assert_eq!(found, expected, "`{}`: {}", SOURCES[source], name());
                 }
-                for (slot, word) in users.iter().enumerate().filter(|_| !bank(at)) {
+                for (source, word) in slots.iter().filter(|_| !bank(at)) {
                     let expected = word.extract(packet, &layers, 0, &clocks);
-                    assert_eq!(outputs.word("fields_o", 5 + slot), expected, "slot {slot}: {}", name());
+                    assert_eq!(outputs.word("fields_o", *source), expected, "source {source}: {}", name());
                 }
             });
             if fault.is_none() {
