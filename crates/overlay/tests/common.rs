@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use flowloom_cosim::{Design, Model, Simulation};
+use flowloom_cosim::{Design, Model, Port, Simulation};
 use flowloom_overlay::vector::ConfigWrite;
 
 /// The folder of the repository.
@@ -73,23 +73,28 @@ pub(crate) struct Bench {
     model: Model,
     simulation: Simulation,
     latency_cycles: usize,
+    outputs: Vec<Port>,
 }
 
 /// The outputs that belong to the inputs of a cycle.
 pub(crate) struct Outputs<'b> {
-    model: &'b Model,
+    ports: &'b [Port],
     cycle: &'b [u8],
 }
 
 impl Outputs<'_> {
+    fn port(&self, name: &str) -> &Port {
+        self.ports.iter().find(|port| port.name() == name).unwrap()
+    }
+
     /// The low 64 bits of an output.
     pub(crate) fn get(&self, name: &str) -> u64 {
-        self.model.output(name).unwrap().get(self.cycle)
+        self.port(name).get(self.cycle)
     }
 
     /// An output, the lowest byte first.
     pub(crate) fn bytes(&self, name: &str) -> &[u8] {
-        self.model.output(name).unwrap().bytes(self.cycle)
+        self.port(name).bytes(self.cycle)
     }
 
     /// Word number `index` of an output of 32-bit words.
@@ -99,10 +104,11 @@ impl Outputs<'_> {
 }
 
 impl Bench {
-    /// A simulation; `block` states the latency.
-    pub(crate) fn new(model: &Model, block: &str) -> Bench {
+    /// A simulation; `block` states the latency, and these outputs are read.
+    pub(crate) fn new(model: &Model, block: &str, outputs: &[&str]) -> Bench {
         let simulation = model.start(1).unwrap();
-        Bench { model: model.clone(), simulation, latency_cycles: stated_latency(block) }
+        let outputs = outputs.iter().map(|name| model.output(name).unwrap()).collect();
+        Bench { model: model.clone(), simulation, latency_cycles: stated_latency(block), outputs }
     }
 
     /// Writes configuration words to a bank.
@@ -138,7 +144,7 @@ impl Bench {
             let outputs = self.simulation.run(&inputs).unwrap();
             let cycles = outputs.chunks(self.model.output_bytes()).skip(self.latency_cycles);
             for (at, cycle) in cycles.take(packets.len()).enumerate() {
-                check(batch * BATCH + at, &Outputs { model: &self.model, cycle });
+                check(batch * BATCH + at, &Outputs { ports: &self.outputs, cycle });
             }
         }
     }

@@ -5,3 +5,5 @@
 mod common;
 mod packets;
 mod parse;
+mod rewrite;
+mod vector;

@@ -2,8 +2,11 @@
 //! The parse block against the reference parser.
 
 use flowloom_overlay::image::Image;
-use flowloom_overlay::vector::{ConfigWrite, PARSED, SOURCES, UNIT_WORD, configuration, place, reach, source_words};
+use flowloom_overlay::vector::{
+    ConfigWrite, PARSED, SOURCES, UNIT_WORD, USER_BYTES, configuration, place, reach, source_words,
+};
 use flowloom_overlay::{Parameters, Word};
+use flowloom_wire::field::Source;
 use flowloom_wire::{Graph, Header, Layers};
 
 use crate::common::{Bench, Fault, Inputs, build, design};
@@ -40,23 +43,22 @@ pub(crate) fn image(words: Vec<Word>, clocks_ns: &[u64]) -> Image {
     }
 }
 
-/// The first words of user-defined headers that the parser keeps, at most 8.
+/// Words of user-defined headers: all words of fields that the parser keeps, from both headers, at most 8.
 pub(crate) fn user_words(graph: &Graph) -> Vec<Word> {
     let mut words = Vec::new();
-    for header in [Header::User0, Header::User1] {
+    for (header, limit) in [(Header::User0, 5), (Header::User1, 8)] {
         for (field, user) in graph.user_fields(header) {
-            let slice_end = match field.source() {
-                flowloom_wire::field::Source::Header(_, slice) => slice.offset_bits + u16::from(slice.width_bits),
+            let end = match field.source() {
+                Source::Header(_, slice) => usize::from(slice.offset_bits) + usize::from(slice.width_bits),
                 _ => 0,
             };
-            if slice_end <= 256 {
-                words.extend((0..user.width_bits.div_ceil(32)).map(|index| Word::Field { field, index }));
+            let count = user.width_bits.div_ceil(32);
+            if end <= 8 * USER_BYTES && words.len() + usize::from(count) <= limit {
+                words.extend((0..count).map(|index| Word::Field { field, index }));
             }
         }
     }
-    // From both headers.
-    let skipped = words.len().saturating_sub(8) / 2;
-    words.into_iter().skip(skipped).take(8).collect()
+    words
 }
 
 /// The source of each word of a placed image that holds a field of a user-defined header.
@@ -89,11 +91,11 @@ fn parses_as_the_reference(test: &str, window: usize, count: usize, fault: Optio
     let model = build(test, &design)?;
     let mut sets = random(count);
     if fault.is_none() {
-        sets.extend(captured(test, 2 * count));
+        sets.extend(captured(test, count));
     }
     let mut counts = Counts { packets: 0, slow: 0, user: 0 };
     for (number, graph) in graphs().iter().enumerate() {
-        let mut bench = Bench::new(&model, TOP);
+        let mut bench = Bench::new(&model, TOP, &["fields_o", "valid_o", "slow_o", "bank_o", "sideband_o"]);
         let own = place(&image(user_words(graph), &CLOCKS_NS[0]), graph).unwrap();
         let writes = configuration(&own, graph).unwrap();
         let slots = slots(&own, &writes);

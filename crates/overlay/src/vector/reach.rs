@@ -32,12 +32,53 @@ const SMALL_PAIRS: usize = 12;
 const TRIES: u32 = 10_000;
 /// Sources that are in three pairs; all others are in two.
 const FREQUENT: [&str; 47] = [
-    "ports", "next_sequence", "clock[0]", "clock[1]", "slot[0]", "slot[1]", "slot[2]", "slot[3]", "slot[4]", "slot[5]",
-    "slot[6]", "slot[7]", "pkt.len", "pkt.port", "eth.dst[0]", "eth.src[0]", "ip.src[0]", "ip.src[1]", "ip.src[2]",
-    "ip.src[3]", "ip.dst[0]", "ip.dst[1]", "ip.dst[2]", "ip.dst[3]", "tcp.seq", "tcp.ack", "mpls.label", "eth.dst[1]",
-    "eth.src[1]", "eth.type", "vlan.type", "l4.sport", "l4.dport", "tcp.window",
-    "ip.frag", "vlan.id", "ip.proto", "ip.tos", "ip.ttl", "tcp.flags", "icmpx.type", "ip.version", "mpls.tc",
-    "tcp.is_ack", "tcp.is_rst", "tcp.is_syn", "tcp.is_fin",
+    "ports",
+    "next_sequence",
+    "clock[0]",
+    "clock[1]",
+    "slot[0]",
+    "slot[1]",
+    "slot[2]",
+    "slot[3]",
+    "slot[4]",
+    "slot[5]",
+    "slot[6]",
+    "slot[7]",
+    "pkt.len",
+    "pkt.port",
+    "eth.dst[0]",
+    "eth.src[0]",
+    "ip.src[0]",
+    "ip.src[1]",
+    "ip.src[2]",
+    "ip.src[3]",
+    "ip.dst[0]",
+    "ip.dst[1]",
+    "ip.dst[2]",
+    "ip.dst[3]",
+    "tcp.seq",
+    "tcp.ack",
+    "mpls.label",
+    "eth.dst[1]",
+    "eth.src[1]",
+    "eth.type",
+    "vlan.type",
+    "l4.sport",
+    "l4.dport",
+    "tcp.window",
+    "ip.frag",
+    "vlan.id",
+    "ip.proto",
+    "ip.tos",
+    "ip.ttl",
+    "tcp.flags",
+    "icmpx.type",
+    "ip.version",
+    "mpls.tc",
+    "tcp.is_ack",
+    "tcp.is_rst",
+    "tcp.is_syn",
+    "tcp.is_fin",
 ];
 
 /// The sources of the words of each pair, by the number that selects them.
@@ -67,9 +108,9 @@ fn table() -> Vec<Vec<u8>> {
                 continue;
             }
             let own: Vec<u8> = [Some(number), partner].into_iter().flatten().map(|source| source as u8).collect();
-            let free = (0..limit).map(|at| (at + 5 * number + 7 * round) % limit).filter(|&pair| {
-                !pairs[pair].contains(&own[0]) && pairs[pair].len() + own.len() <= CHOICES
-            });
+            let free = (0..limit)
+                .map(|at| (at + 5 * number + 7 * round) % limit)
+                .filter(|&pair| !pairs[pair].contains(&own[0]) && pairs[pair].len() + own.len() <= CHOICES);
             if let Some(pair) = free.min_by_key(|&pair| pairs[pair].len()) {
                 pairs[pair].extend(own);
             }
@@ -410,7 +451,8 @@ mod tests {
     fn same_words(before: &Image, after: &Image) {
         let numbers = |image: &Image| -> Vec<Option<Word>> {
             let text = format!("{:?}", image.stages);
-            let found = text.split("Word(").skip(1).map(|rest| rest.split(')').next().unwrap().parse::<usize>().unwrap());
+            let found =
+                text.split("Word(").skip(1).map(|rest| rest.split(')').next().unwrap().parse::<usize>().unwrap());
             found.map(|number| image.words.get(number).copied()).collect()
         };
         assert_eq!(numbers(before), numbers(after));
@@ -460,7 +502,8 @@ mod tests {
         let word = |name: &str, index| Word::Field { field: FieldId::by_name(name).unwrap(), index };
         for (a, b, words) in [("ip.src", "ip.dst", 4), ("eth.src", "eth.dst", 2), ("l4.sport", "l4.dport", 1)] {
             for index in 0..words {
-                let of = |name| source_words().iter().position(|known| *known == Some(word(name, index))).unwrap() as u32;
+                let of =
+                    |name| source_words().iter().position(|known| *known == Some(word(name, index))).unwrap() as u32;
                 assert!(placement(&[of(a), of(b)], &[(0, 1)], 24).is_some(), "{a} {b} {index}");
             }
         }
