@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// A configuration word in two banks.
+// A configuration word in two banks, or several such words, one of which is read.
 //
 // Latency: 0 cycles from the bank to the data; a write counts from the next cycle on.
 // Throughput: one read and one write a cycle.
@@ -9,24 +9,30 @@ module fl_config_word
 #(
     parameter logic [7:0]  Unit = 8'h0,
     parameter logic [15:0] Index = 16'h0,
-    parameter int unsigned Width = 32
+    parameter int unsigned Width = 32,
+    // Words from Index on: a power of two.
+    parameter int unsigned Entries = 1,
+    localparam int unsigned AddressBits = $clog2(2 * Entries)
 ) (
-    input  logic             clk_i,
-    input  config_t          config_i,
-    input  logic             bank_i,
-    output logic [Width-1:0] data_o
+    input  logic                   clk_i,
+    input  config_t                config_i,
+    // The bank in the lowest bit, the word above it.
+    input  logic [AddressBits-1:0] bank_i,
+    output logic [Width-1:0]       data_o
 );
 
   (* ram_style = "distributed" *)
-  logic [Width-1:0] words_q[2];
-  logic writes;
+  logic [Width-1:0] words_q[2*Entries];
+  logic        writes;
+  logic [15:0] entry;
 
-  assign writes = config_i.valid && config_i.unit == Unit && config_i.index == Index;
+  assign entry  = config_i.index - Index;
+  assign writes = config_i.valid && config_i.unit == Unit && entry < 16'(Entries);
   assign data_o = words_q[bank_i];
 
   always_ff @(posedge clk_i) begin
     if (writes) begin
-      words_q[config_i.bank] <= config_i.data[Width-1:0];
+      words_q[AddressBits'({entry, config_i.bank})] <= config_i.data[Width-1:0];
     end
   end
 

@@ -174,7 +174,7 @@ module fl_header_rewriter
   assign places = beside[BeforePlaces].places;
   assign tags = 2'(beside[BeforePlaces].valid[Vlan]) + 2'(beside[BeforePlaces].valid[Vlan2]);
 
-  fl_place_words #(.WindowWords(WindowWords), .Words(10)) u_ip (
+  fl_place_words #(.WindowWords(WindowWords), .Words(10), .MaxAt(6)) u_ip (
       .clk_i, .at_i(places.ip), .words_i(inserted_q.ip), .keep_i(keep_q.ip), .words_o(words[0]), .keep_o(keeps[0]));
   fl_place_words #(.WindowWords(WindowWords), .Words(2)) u_fragment (
       .clk_i, .at_i(places.fragment), .words_i(inserted_q.fragment), .keep_i(keep_q.fragment), .words_o(words[1]),

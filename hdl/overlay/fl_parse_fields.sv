@@ -127,37 +127,45 @@ module fl_parse_fields
   // ---- Fields of user headers: first the two words that have the bits, then the bits.
 
   logic [UserSlots-1:0][31:0] slots;
-  logic [8:0][31:0]           user;
-
   // From the last word on, after a word that no field reaches.
+  logic [3:0][31:0] odd_words;
+  logic [4:0][31:0] even_words;
+
   always_comb begin
-    user[8] = '0;
-    for (int unsigned i = 0; i < 8; i++) user[i] = headers_i.user[7-i];
+    even_words[4] = '0;
+    for (int unsigned i = 0; i < 4; i++) begin
+      even_words[i] = headers_i.user[7-2*i];
+      odd_words[i]  = headers_i.user[6-2*i];
+    end
   end
 
   for (genvar i = 0; i < UserSlots; i++) begin : gen_slot
-    slot_t       slot;
-    logic        has_header, has_header_q;
-    logic [63:0] pair_q, shifted;
-    logic [4:0]  shift_q, width_q;
-    logic [31:0] value_q;
+    slot_t       slot, slot_q;
+    logic        has_header_q;
+    logic [2:0]  even_at;
+    logic [31:0] even_q, odd_q, merged, value_q;
+    logic [63:0] twice;
 
     fl_config_word #(.Unit(SlotUnit), .Index(16'(i)), .Width($bits(slot_t))) u_slot (
         .clk_i, .config_i, .bank_i, .data_o(slot));
 
-    assign has_header = slot.header ? valid_i[User1] : valid_i[User0];
-    assign shifted = pair_q >> shift_q;
+    // Of the word and the next one, one has an even number. Bits below the shift are those of the next word.
+    assign even_at = 3'(slot.word[2:1]) + 3'(slot.word[0]);
+    assign merged = (even_q & {32{!slot_q.word[0]}} | odd_q & {32{slot_q.word[0]}}) & (32'hffff_ffff << slot_q.shift)
+        | (odd_q & {32{!slot_q.word[0]}} | even_q & {32{slot_q.word[0]}}) & ~(32'hffff_ffff << slot_q.shift);
+    assign twice = {2{merged}} >> slot_q.shift;
+
     always_ff @(posedge clk_i) begin
-      has_header_q <= has_header;
-      pair_q       <= {user[32'(slot.word)+1], user[32'(slot.word)]};
-      shift_q      <= slot.shift;
-      width_q      <= slot.most;
-      value_q      <= gated(has_header_q, shifted[31:0] & (32'hffff_ffff >> (5'd31 - width_q)));
+      slot_q       <= slot;
+      has_header_q <= slot.header ? valid_i[User1] : valid_i[User0];
+      even_q       <= even_words[even_at];
+      odd_q        <= odd_words[slot.word[2:1]];
+      value_q      <= gated(has_header_q, twice[31:0] & (32'hffff_ffff >> (5'd31 - slot_q.most)));
     end
     assign slots[i] = value_q;
 
     logic unused;
-    assign unused = ^shifted[63:32];
+    assign unused = ^{twice[63:32], slot_q};
   end
 
   // ---- The sequence number after the segment.

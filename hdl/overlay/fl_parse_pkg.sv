@@ -29,7 +29,8 @@ package fl_parse_pkg;
     ClockUnit,
     WordUnit,
     PresenceUnit,
-    TargetUnit
+    TargetUnit,
+    OwnerUnit
   } unit_e;
 
   // A position in words, and a number of words.

@@ -8,7 +8,9 @@ module fl_place_words
   import fl_parse_pkg::*;
 #(
     parameter int unsigned WindowWords = 29,
-    parameter int unsigned Words = 5
+    parameter int unsigned Words = 5,
+    // The last position.
+    parameter int unsigned MaxAt = WindowWords - 1
 ) (
     input  logic                         clk_i,
     input  near_t                        at_i,
@@ -24,18 +26,8 @@ module fl_place_words
   logic [Span-1:0][3:0]  keep_d, keep_q;
   logic [2:0]            group_q;
 
-  always_comb begin
-    span_d = '0;
-    keep_d = '0;
-    for (int unsigned at = 0; at < 8; at++) begin
-      for (int unsigned i = 0; i < Words; i++) begin
-        if (at_i[2:0] == 3'(at)) begin
-          span_d[at+i] |= words_i[i];
-          keep_d[at+i] |= keep_i[i];
-        end
-      end
-    end
-  end
+  assign span_d = (32 * Span)'(words_i) << {at_i[2:0], 5'b0};
+  assign keep_d = (4 * Span)'(keep_i) << {at_i[2:0], 2'b0};
 
   always_ff @(posedge clk_i) begin
     span_q  <= span_d;
@@ -43,7 +35,7 @@ module fl_place_words
     group_q <= at_i[5:3];
     words_o <= '0;
     keep_o  <= '0;
-    for (int unsigned group = 0; group < (WindowWords + 7) / 8; group++) begin
+    for (int unsigned group = 0; group <= MaxAt / 8; group++) begin
       for (int unsigned i = 0; i < Span; i++) begin
         if (8 * group + i < WindowWords && group_q == 3'(group)) begin
           words_o[8*group+i] <= span_q[i];

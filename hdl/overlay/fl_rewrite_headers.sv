@@ -107,43 +107,53 @@ module fl_rewrite_headers
     bits.transport[4] = place(is_tcp, written_i[TcpUrgent], 16, 0);
   end
 
-  // ---- Fields of user headers: first the bits in a pair of words, then the pair in the header.
+  // ---- Fields of user headers. Each value is rotated to its place in a word, and each bit of the header takes the one
+  // of the slot that owns it.
 
-  logic [63:0] pair_q[UserSlots], pair_bits_q[UserSlots];
-  logic [2:0]  word_q[UserSlots];
+  typedef struct packed {
+    logic       is_owned;
+    logic [2:0] slot;
+  } owner_t;
+
+  localparam int unsigned UserBytes = 32;
+
+  logic [UserSlots-1:0][31:0] rotated_q;
+  logic [UserSlots-1:0]       takes_q;
+  owner_t [7:0]               owners_q[UserBytes];
+  logic [7:0][31:0]           user, user_bits;
 
   for (genvar i = 0; i < UserSlots; i++) begin : gen_slot
     slot_t       slot;
-    logic        takes;
-    logic [31:0] all;
+    logic [63:0] twice;
 
     fl_config_word #(.Unit(SlotUnit), .Index(16'(i)), .Width($bits(slot_t))) u_slot (
         .clk_i, .config_i, .bank_i, .data_o(slot));
 
-    assign takes = (slot.header ? valid[User1] : valid[User0]) && written_i[32'(Slot0)+i];
-    assign all = takes ? 32'hffff_ffff >> (5'd31 - slot.most) : '0;
+    assign twice = {2{values_i[32'(Slot0)+i]}} << slot.shift;
 
     always_ff @(posedge clk_i) begin
-      pair_q[i]      <= {32'h0, values_i[32'(Slot0)+i] & all} << slot.shift;
-      pair_bits_q[i] <= {32'h0, all} << slot.shift;
-      word_q[i]      <= slot.word;
+      rotated_q[i] <= twice[63:32];
+      takes_q[i]   <= (valid[User0] || valid[User1]) && written_i[32'(Slot0)+i];
     end
+
+    logic unused;
+    assign unused = ^{twice[31:0], slot};
   end
 
-  // Words from the last one on, after one that no field reaches.
-  logic [8:0][31:0] user, user_bits;
+  for (genvar i = 0; i < UserBytes; i++) begin : gen_owner
+    owner_t [7:0] owners;
+
+    fl_config_word #(.Unit(OwnerUnit), .Index(16'(2 * i)), .Entries(2)) u_owners (
+        .clk_i, .config_i, .bank_i({valid[User1], bank_i}), .data_o(owners));
+
+    always_ff @(posedge clk_i) owners_q[i] <= owners;
+  end
 
   always_comb begin
-    user = '0;
-    user_bits = '0;
-    for (int unsigned i = 0; i < UserSlots; i++) begin
-      for (int unsigned word = 0; word < 8; word++) begin
-        if (word_q[i] == 3'(word)) begin
-          user[word]        |= pair_q[i][31:0];
-          user[word+1]      |= pair_q[i][63:32];
-          user_bits[word]   |= pair_bits_q[i][31:0];
-          user_bits[word+1] |= pair_bits_q[i][63:32];
-        end
+    for (int unsigned i = 0; i < UserBytes; i++) begin
+      for (int unsigned k = 0; k < 8; k++) begin
+        user[i/4][8*(3-i%4)+k]      = rotated_q[owners_q[i][k].slot][8*(3-i%4)+k];
+        user_bits[i/4][8*(3-i%4)+k] = owners_q[i][k].is_owned && takes_q[owners_q[i][k].slot];
       end
     end
   end
@@ -151,10 +161,8 @@ module fl_rewrite_headers
   always_comb begin
     mask_d = bits_q;
     new_d = values_q;
-    for (int unsigned i = 0; i < 8; i++) begin
-      new_d.user[i]  = user[7-i];
-      mask_d.user[i] = user_bits[7-i];
-    end
+    new_d.user = user;
+    mask_d.user = user_bits;
     new_d = (old_q & ~mask_d) | (new_d & mask_d);
   end
 
@@ -167,6 +175,6 @@ module fl_rewrite_headers
   end
 
   logic unused;
-  assign unused = ^{values_i, written_i, valid, user[8], user_bits[8]};
+  assign unused = ^{values_i, written_i, valid, values_q.user, bits_q.user};
 
 endmodule

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!  user headers ─► UNIT_USER: selecting fields, lengths        words ─► UNIT_WORD: source, constant
-//!  their fields ─► UNIT_SLOT: bits of each word                      ─► UNIT_TARGET: the word written to each field
+//!  their fields ─► UNIT_SLOT, UNIT_OWNER: bits of each word          ─► UNIT_TARGET: the word written to each field
 //!  clocks       ─► UNIT_CLOCK: reciprocals                     presence ─► UNIT_PRESENCE: sets of headers
 //! ```
 //!
@@ -35,6 +35,9 @@ pub const UNIT_WORD: u8 = 0xe3;
 pub const UNIT_PRESENCE: u8 = 0xe4;
 /// The memory of the rewrite block: the words that are written to fields.
 pub const UNIT_TARGET: u8 = 0xe5;
+
+/// The memory of the rewrite block: the words that own the bits of user-defined headers.
+pub const UNIT_OWNER: u8 = 0xe6;
 
 /// The most user-defined headers.
 pub const USER_HEADERS: usize = 2;
@@ -395,7 +398,7 @@ fn reciprocal(divisor: u64) -> Option<(u128, u32)> {
 fn words(image: &Image, graph: &Graph, writes: &mut Vec<ConfigWrite>) -> Result<(), VectorError> {
     let sources = reach::placed_sources(image, graph)?;
     let mut targets = [0; SOURCES.len()];
-    let mut slots = [0; USER_SLOTS];
+    let mut slots = [None; USER_SLOTS];
     for (number, (&word, &source)) in image.words.iter().zip(&sources).enumerate() {
         let select = reach()[number / 2].iter().position(|known| u32::from(*known) == source).unwrap_or(0);
         writes.push(ConfigWrite { unit: UNIT_WORD, index: number as u16, data: select as u32 });
@@ -404,7 +407,7 @@ fn words(image: &Image, graph: &Graph, writes: &mut Vec<ConfigWrite>) -> Result<
             targets[source as usize] = IS_TARGET | number as u32;
         }
         if let Some((header, slice)) = user_slice(word) {
-            slots[(source - FIRST_SLOT) as usize] = slot(graph, field, header, slice, index)?;
+            slots[(source - FIRST_SLOT) as usize] = Some(slot(graph, field, header, slice, index)?);
         }
     }
     for number in 0..image.parameters.words as u16 {
@@ -415,7 +418,9 @@ fn words(image: &Image, graph: &Graph, writes: &mut Vec<ConfigWrite>) -> Result<
         let data = initial.map_or(0, |(_, value)| *value);
         writes.push(ConfigWrite { unit: UNIT_WORD, index: CONSTANTS + number, data });
     }
-    for (unit, words) in [(UNIT_SLOT, &slots[..]), (UNIT_TARGET, &targets[..])] {
+    let owners = owners(&slots);
+    let slots = slots.map(|slot| slot.map_or(0, Slot::data));
+    for (unit, words) in [(UNIT_SLOT, &slots[..]), (UNIT_TARGET, &targets[..]), (UNIT_OWNER, &owners[..])] {
         let indexed = words.iter().enumerate();
         writes.extend(indexed.map(|(index, &data)| ConfigWrite { unit, index: index as u16, data }));
     }
@@ -431,17 +436,48 @@ fn user_slice(word: Word) -> Option<(usize, Slice)> {
     }
 }
 
+/// Bits of a user-defined header that a word of the header vector holds.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    /// The number of the header.
+    header: usize,
+    /// 1 to 32.
+    width_bits: u32,
+    /// The number of bits after them in the first [`USER_BYTES`] bytes of the header.
+    shift_bits: u32,
+}
+
 /// The place of word number `index` of a field in the first bytes of its header.
-fn slot(graph: &Graph, field: FieldId, header: usize, slice: Slice, index: u8) -> Result<u32, VectorError> {
+fn slot(graph: &Graph, field: FieldId, header: usize, slice: Slice, index: u8) -> Result<Slot, VectorError> {
     let end = usize::from(slice.offset_bits) + usize::from(slice.width_bits);
     if end > 8 * USER_BYTES || header >= USER_HEADERS {
         let field = graph.field_name(field).into_owned();
         return Err(VectorError::FieldEnd { field, found_bits: end, limit_bits: 8 * USER_BYTES });
     }
     let low = 32 * u32::from(index);
-    let width = (u32::from(slice.width_bits) - low).min(32);
-    let shift = (8 * USER_BYTES - end) as u32 + low;
-    Ok((header as u32) << 13 | (width - 1) << 8 | shift)
+    let width_bits = (u32::from(slice.width_bits) - low).min(32);
+    Ok(Slot { header, width_bits, shift_bits: (8 * USER_BYTES - end) as u32 + low })
+}
+
+impl Slot {
+    /// Its configuration word.
+    fn data(self) -> u32 {
+        (self.header as u32) << 13 | (self.width_bits - 1) << 8 | self.shift_bits
+    }
+}
+
+/// By byte and user-defined header, the slots that own the bits of the byte, the lowest bit first: 4 bits for each.
+fn owners(slots: &[Option<Slot>; USER_SLOTS]) -> [u32; USER_BYTES * USER_HEADERS] {
+    const IS_OWNED: u32 = 8;
+    let mut owners = [0; USER_BYTES * USER_HEADERS];
+    for (number, slot) in slots.iter().enumerate() {
+        let Some(Slot { header, width_bits, shift_bits }) = *slot else { continue };
+        for bit in shift_bits..shift_bits + width_bits {
+            let byte = USER_BYTES - 1 - bit as usize / 8;
+            owners[USER_HEADERS * byte + header] |= (IS_OWNED | number as u32) << (4 * (bit % 8));
+        }
+    }
+    owners
 }
 
 /// The name of a word in messages.

@@ -79,13 +79,18 @@ fn must_be_fast(graph: &Graph, layers: &Layers, len: usize, window: usize) -> bo
     len <= window || transport.is_some_and(|header| near(header) && users && near(Header::User0) && near(Header::User1))
 }
 
-struct Counts {
+pub(crate) struct Counts {
     packets: usize,
     slow: usize,
     user: usize,
 }
 
-fn parses_as_the_reference(test: &str, window: usize, count: usize, fault: Option<&Fault>) -> Option<Counts> {
+pub(crate) fn parses_as_the_reference(
+    test: &str,
+    window: usize,
+    count: usize,
+    fault: Option<&Fault>,
+) -> Option<Counts> {
     let blocks: Vec<&str> = BLOCKS.into_iter().chain([TOP]).collect();
     let design = design(&blocks, fault).parameter("WindowBytes", window).parameter("SidebandBits", 32);
     let model = build(test, &design)?;

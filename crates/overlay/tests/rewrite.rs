@@ -128,14 +128,19 @@ fn value(rng: &mut Rng, old: u32) -> u32 {
 
 /// Counts of what was rewritten.
 #[derive(Default)]
-struct Counts {
+pub(crate) struct Counts {
     packets: usize,
     changed: usize,
     udp_without: usize,
     zero_sent: usize,
 }
 
-fn rewrites_as_the_reference(test: &str, window: usize, count: usize, fault: Option<&Fault>) -> Option<Counts> {
+pub(crate) fn rewrites_as_the_reference(
+    test: &str,
+    window: usize,
+    count: usize,
+    fault: Option<&Fault>,
+) -> Option<Counts> {
     let design = design(&BLOCKS, fault).parameter("WindowBytes", window).parameter("SidebandBits", 32);
     let model = build(test, &design)?;
     let mut rng = Rng::from_env(5);

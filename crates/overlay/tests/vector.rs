@@ -50,7 +50,7 @@ fn images(rng: &mut Rng) -> Vec<(Image, Arc<Graph>)> {
     images
 }
 
-fn words_are_those_of_the_image(test: &str, fault: Option<&Fault>) -> Option<usize> {
+pub(crate) fn words_are_those_of_the_image(test: &str, fault: Option<&Fault>) -> Option<usize> {
     let model = build(test, &design(&BLOCKS, fault).parameter("SidebandBits", 32))?;
     let mut rng = Rng::from_env(11);
     let images = images(&mut rng);
