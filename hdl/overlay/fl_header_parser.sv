@@ -149,7 +149,7 @@ module fl_header_parser
       .bank_i(beside[BeforeUser].bank),
       .transport_i(transport_at[2]),
       .parse_i(transported),
-      .late_bank_i(beside[BeforeWords].bank),
+      .next_bank_i(beside[BeforeUser+1].bank),
       .late_window_i(window[BeforeWords].words),
       .late_parse_o(late),
       .words_o(user),

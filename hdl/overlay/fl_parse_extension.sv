@@ -42,7 +42,8 @@ module fl_parse_extension
     is_authentication_q <= parse_i.active && parse_i.valid[Ipv6] && is_authentication;
     // The bytes that every header of its kind has.
     has_min_q           <= parse_i.room >= (is_authentication ? 14'd3 : 14'd2);
-    fits_q              <= parse_i.at + (is_authentication ? 14'd3 : 14'd2) <= place_t'(WindowWords - 1);
+    // The window ends within a word.
+    fits_q              <= parse_i.at <= place_t'(WindowWords - (is_authentication ? 4 : 3));
   end
 
   logic        is_any, is_valid, unused;

@@ -42,7 +42,7 @@ module fl_parse_ip
     parse_q.room <= parse_i.room - parse_i.at;
     may_be_4_q   <= may_be_4_i;
     may_be_6_q   <= may_be_6_i;
-    fits_6_q     <= parse_i.at + Words6 <= place_t'(WindowWords - 1);
+    fits_6_q     <= parse_i.at <= place_t'(WindowWords - 1) - Words6;
   end
 
   logic        is_4, is_6, valid_4, valid_6, later_fragment, unused;

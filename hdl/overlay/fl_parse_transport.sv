@@ -51,7 +51,7 @@ module fl_parse_transport
     is_icmp6_q   <= is_icmp6_1_q;
     has_tcp_q    <= parse1_q.room >= TcpWords;
     has_short_q  <= parse1_q.room >= ShortWords;
-    fits_q       <= parse1_q.at + (is_tcp1_q ? TcpWords : ShortWords) <= FullWords;
+    fits_q       <= parse1_q.at <= (is_tcp1_q ? FullWords - TcpWords : FullWords - ShortWords);
   end
 
   // ---- Lengths.

@@ -19,8 +19,8 @@ module fl_parse_user
     input  logic                         bank_i,
     input  logic [4:0][31:0]             transport_i,
     input  parse_t                       parse_i,
-    // Two cycles later.
-    input  logic                         late_bank_i,
+    // One cycle later, and two cycles later.
+    input  logic                         next_bank_i,
     input  logic [WindowWords-1:0][31:0] late_window_i,
     // The parse so far.
     output parse_t                       late_parse_o,
@@ -35,7 +35,7 @@ module fl_parse_user
   localparam logic [15:0] GtpuPort = 16'd2152;
   // The longest part of a header that is in the window, in halves of words.
   localparam logic [6:0] MostHalves = 7'd16;
-  localparam place_t WindowHalves = place_t'(2 * WindowWords - 1);
+  localparam logic [6:0] WindowHalves = 7'(2 * WindowWords - 1);
 
   typedef struct packed {
     logic       valid;
@@ -103,27 +103,37 @@ module fl_parse_user
 
   // ---- Cycles 3 and 4: its words, and its length.
 
-  logic [UserHeaders-1:0][6:0] halves_of;
-  logic [6:0]                  halves, near_halves;
+  // Lengths in halves of words, and the last positions that are in the window.
+  logic [UserHeaders-1:0][6:0] halves_q;
+  logic [UserHeaders-1:0][5:0] last_q;
+  logic [6:0]                  halves;
+  logic [5:0]                  last;
   logic [15:0]                 room_halves;
   logic                        has_room_q, has_left_q, fits_q;
   logic [UserHeaders-1:0]      selected3_q;
   parse_t                      parse3_q;
 
   for (genvar i = 0; i < UserHeaders; i++) begin : gen_length
+    logic [6:0] halves_of;
+
     fl_config_word #(.Unit(UserUnit), .Index(16'(4 * Alternatives + i)), .Width(7)) u_length (
-        .clk_i, .config_i, .bank_i(late_bank_i), .data_o(halves_of[i]));
+        .clk_i, .config_i, .bank_i(next_bank_i), .data_o(halves_of));
+
+    always_ff @(posedge clk_i) begin
+      halves_q[i] <= halves_of;
+      last_q[i]   <= 6'((WindowHalves - ((halves_of < MostHalves) ? halves_of : MostHalves)) >> 1);
+    end
   end
 
   assign late_parse_o = parse2_q;
-  assign halves = selected_q[0] ? halves_of[0] : halves_of[1];
-  assign near_halves = (halves < MostHalves) ? halves : MostHalves;
+  assign halves = selected_q[0] ? halves_q[0] : halves_q[1];
+  assign last = selected_q[0] ? last_q[0] : last_q[1];
   assign room_halves = {1'b0, parse2_q.room, parse2_q.half};
 
   always_ff @(posedge clk_i) begin
     has_room_q  <= room_halves >= 16'(halves);
     has_left_q  <= parse2_q.left >= {8'b0, halves, 1'b0};
-    fits_q      <= {1'b0, parse2_q.at, 1'b0} + 16'(near_halves) <= 16'(WindowHalves);
+    fits_q      <= parse2_q.at <= place_t'(last);
     selected3_q <= selected_q;
     parse3_q    <= parse2_q;
   end

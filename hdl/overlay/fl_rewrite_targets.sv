@@ -42,12 +42,16 @@ module fl_rewrite_targets
     endcase
   endfunction
 
-  // True if the word can hold the source.
-  function automatic bit reaches(int unsigned word, int unsigned source);
-    for (int unsigned k = 1; k < Choices; k++) begin
-      if (32'(Reach[4'(word/2)][k]) == source) return 1'b1;
+  // The words that can hold the source.
+  function automatic logic [Words-1:0] words_of(source_e source);
+    logic [Words-1:0] words;
+    words = '0;
+    for (int unsigned word = 0; word < Words; word++) begin
+      for (int unsigned k = 1; k < Choices; k++) begin
+        if (Reach[word/2][k] == source) words[word] = 1'b1;
+      end
     end
-    return 1'b0;
+    return words;
   endfunction
 
   logic [Words-1:0][31:0] words_q;
@@ -62,6 +66,7 @@ module fl_rewrite_targets
     localparam int unsigned Width = width_of(source_e'(i));
 
     if (Width > 0) begin : gen_target
+      localparam logic [Words-1:0] Reached = words_of(source_e'(i));
       target_t          target;
       logic [Words-1:0] selected_d, selected_q;
       logic [Width-1:0] value, value_q;
@@ -74,7 +79,7 @@ module fl_rewrite_targets
         selected_d = '0;
         value = '0;
         for (int unsigned word = 0; word < Words; word++) begin
-          if (reaches(word, i)) begin
+          if (Reached[word]) begin
             selected_d[word] = target.is_used && target.word == 5'(word);
             if (selected_q[word]) value |= words_q[word][Width-1:0];
           end
