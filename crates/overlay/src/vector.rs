@@ -368,7 +368,7 @@ fn selects(graph: &Graph, user: &UserHeader) -> Result<Vec<[u32; 3]>, VectorErro
         }
         let shift = 32 - offset % 32 - width;
         let mask = (u32::MAX >> (32 - width)) << shift;
-        Ok([(value as u32) << shift & mask, mask, IS_USED | of_parent | offset / 32])
+        Ok([(value as u32) << shift & mask, mask, IS_USED | of_parent | (offset / 32)])
     };
     user.when.iter().map(select).collect()
 }

@@ -146,7 +146,7 @@ fn find_in_vector(fault: &Fault) -> Option<String> {
 }
 
 fn find_in_rewriter(fault: &Fault) -> Option<String> {
-    find(|| _ = rewrites_as_the_reference(fault.name, 128, 500, Some(fault)))
+    find(|| _ = rewrites_as_the_reference(fault.name, 128, 1000, Some(fault)))
 }
 
 /// Each fault has its place in the sources.

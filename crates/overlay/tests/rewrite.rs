@@ -183,6 +183,13 @@ pub(crate) fn rewrites_as_the_reference(
                     }
                     writes.push((field, whole));
                 }
+                if rng.chance(1, 3) {
+                    carry_twice(&mut rng, &packet, &layers, &mut writes);
+                    for &(field, whole) in &writes {
+                        let word = Word::Field { field, index: 0 };
+                        words[placed.words.iter().position(|w| *w == word).unwrap()] = whole as u32;
+                    }
+                }
                 let bank = u8::from(!rng.chance(1, 16));
                 let mut after = packet.clone();
                 if bank == 1 {
@@ -223,6 +230,26 @@ pub(crate) fn rewrites_as_the_reference(
         }
     }
     Some(counts)
+}
+
+/// Changes a written field so that the new checksum is almost 0xffff: then the folded sum carries again.
+fn carry_twice(rng: &mut Rng, packet: &[u8], layers: &Layers, writes: &mut [(FieldId, u128)]) {
+    let mut after = packet.to_vec();
+    rewrite(&mut after, layers, writes);
+    let checksum = ["tcp.checksum", "udp.checksum", "icmp.checksum", "icmp6.checksum"]
+        .iter()
+        .find_map(|name| layers.read(&after, 0, FieldId::by_name(name)?));
+    let field = |name: &str| FieldId::by_name(name).is_some_and(|field| layers.is_present(field));
+    let names = ["l4.sport", "l4.dport", "tcp.window", "tcp.urgent", "icmpx.id", "icmpx.seq"];
+    let Some(checksum) = checksum else { return };
+    let covered = names.iter().filter(|name| field(name)).filter_map(|name| FieldId::by_name(name));
+    for covered in covered {
+        if let Some((_, value)) = writes.iter_mut().find(|(field, _)| *field == covered) {
+            let wanted = 0xffff - rng.below(24) as u128;
+            *value = ((*value & 0xffff) + checksum + 0xffff - wanted) % 0xffff;
+            return;
+        }
+    }
 }
 
 /// Sets checksums to values at the edge of one's complement arithmetic, now and then.

@@ -93,7 +93,8 @@ fn table() -> Vec<Vec<u8>> {
     let mut pairs = vec![vec![CONSTANT as u8]; PAIRS];
     let is_frequent = |name: &str| FREQUENT.contains(&name);
     let is_slot = |name: &str| name.starts_with("slot");
-    let rounds: [(&dyn Fn(&str) -> bool, usize); 6] = [
+    type IsTaken<'f> = &'f dyn Fn(&str) -> bool;
+    let rounds: [(IsTaken<'_>, usize); 6] = [
         (&is_frequent, SMALL_PAIRS),
         (&|name| !is_frequent(name), SMALL_PAIRS),
         (&is_frequent, SMALL_PAIRS),
