@@ -4,7 +4,7 @@
 // With l = ceil(log2(unit)) and m = floor(2^(64 + l) / unit) + 1, which has 65 bits, the quotient of every time n is
 // (n * m) >> (64 + l).
 //
-// Latency: Cycles, at least 10.
+// Latency: Cycles, at least 14.
 // Throughput: one time a cycle.
 // Handshake: none.
 // Source: [Granlund, Montgomery: Division by Invariant Integers using Multiplication, 1994]
@@ -12,7 +12,7 @@ module fl_clock_units
   import fl_parse_pkg::*;
   import fl_config_pkg::*;
 #(
-    parameter int unsigned Cycles = 10
+    parameter int unsigned Cycles = 14
 ) (
     input  logic                    clk_i,
     input  config_t                 config_i,
@@ -25,8 +25,10 @@ module fl_clock_units
   // The product is made of limbs of 17 bits, the width of an unsigned DSP input.
   localparam int unsigned LimbBits = 17;
   localparam int unsigned Limbs = 4;
-  localparam int unsigned ShiftCycles = 8;
-  localparam int unsigned OwnCycles = 10;
+  // The upper digits of the product are added one after the other.
+  localparam int unsigned Digits = 5;
+  localparam int unsigned ShiftCycles = 7 + Digits;
+  localparam int unsigned OwnCycles = ShiftCycles + 2;
 
   logic [Limbs-1:0][LimbBits-1:0] time_q;
   always_ff @(posedge clk_i) time_q <= 68'(time_i);
@@ -40,11 +42,12 @@ module fl_clock_units
     // Products of the same weight, by the sum of their limbs.
     logic [34:0]                    half_q[7][2];
     logic [35:0]                    column_q[8];
-    // Two neighbouring columns, four, and the bits of the product from 64 on.
+    // Two neighbouring columns, and four.
     logic [53:0]                    two_q[4];
     logic [87:0]                    four_q[2];
-    logic [68:0]                    product_q;
-    logic [67:0]                    product_low_q;
+    // The digits of the lower addend above bit 68.
+    logic [15:0]                    addend[Digits];
+    logic [3:0]                     addend_q;
     logic [5:0]                     shift_q[ShiftCycles];
     logic [38:0]                    coarse_q;
     logic [2:0]                     fine_q;
@@ -82,19 +85,51 @@ module fl_clock_units
       column_q[7] <= '0;
       for (int unsigned k = 0; k < 4; k++) two_q[k] <= 54'(column_q[2*k]) + {1'b0, column_q[2*k+1], 17'h0};
       for (int unsigned k = 0; k < 2; k++) four_q[k] <= 88'(two_q[2*k]) + {two_q[2*k+1], 34'h0};
-      {product_q, product_low_q} <= 137'(four_q[0]) + {four_q[1][68:0], 68'h0};
+      addend_q <= four_q[0][87:84];
 
       shift_q[0] <= rest[6:1];
       for (int unsigned k = 1; k < ShiftCycles; k++) shift_q[k] <= shift_q[k-1];
-      coarse_q   <= 39'({product_q, product_low_q[67:64]} >> {shift_q[ShiftCycles-1][5:3], 3'b0});
+      coarse_q   <= 39'({gen_digit[Digits-1].sum_q, gen_digit[Digits-1].below_q} >> {shift_q[ShiftCycles-1][5:3], 3'b0});
       fine_q     <= shift_q[ShiftCycles-1][2:0];
       clock_q[0] <= 32'(coarse_q >> fine_q);
       for (int unsigned k = 1; k <= Cycles - OwnCycles; k++) clock_q[k] <= clock_q[k-1];
     end
+    assign addend[0] = four_q[0][83:68];
+    assign addend[1] = 16'(addend_q);
+    for (genvar k = 2; k < Digits; k++) begin : gen_no_addend
+      assign addend[k] = '0;
+    end
+
+    // By cycle: the bits from 68 on, of which the lower digits are sums, and the four bits below.
+    for (genvar k = 0; k < Digits; k++) begin : gen_digit
+      logic [Digits-1:0][15:0] upper, sum_q;
+      logic [16:0]             sum;
+      logic [3:0]              below, below_q;
+      logic                    carry, carry_q;
+
+      if (k == 0) begin : gen_first
+        assign upper = 80'(four_q[1][68:0]);
+        assign below = four_q[0][67:64];
+        assign carry = 1'b0;
+      end else begin : gen_next
+        assign upper = gen_digit[k-1].sum_q;
+        assign below = gen_digit[k-1].below_q;
+        assign carry = gen_digit[k-1].carry_q;
+      end
+
+      assign sum = 17'(upper[k]) + 17'(addend[k]) + 17'(carry);
+      always_ff @(posedge clk_i) begin
+        sum_q    <= upper;
+        sum_q[k] <= sum[15:0];
+        carry_q  <= sum[16];
+        below_q  <= below;
+      end
+    end
+
     assign clocks_o[i] = clock_q[Cycles-OwnCycles];
 
     logic unused;
-    assign unused = ^{product_low_q, four_q[1]};
+    assign unused = ^{four_q[0], four_q[1], gen_digit[Digits-1].carry_q};
   end
 
   if (Cycles < OwnCycles) begin : gen_bad_cycles
