@@ -70,7 +70,7 @@ const VECTOR_FAULTS: &[Fault] = &[
         "a constant is taken from the field before",
         VECTOR,
         "constant_q <= constant;",
-        "constant_q <= fields_q[Ports];",
+        "constant_q <= constant ^ fields_q[Ports];",
     ),
     fault("a presence bit needs all headers", VECTOR, "(valid_i & headers) != '0;", "(valid_i & headers) == headers;"),
 ];
@@ -124,8 +124,8 @@ const REWRITER_FAULTS: &[Fault] = &[
         "has_pseudo_header: !valid_i[Icmp],",
         "has_pseudo_header: !valid_i[Icmp6],",
     ),
-    fault("user headers are not covered", CHECKSUM, "user_touched_q || (addr", "(addr"),
-    fault("headers are placed in groups of four", PLACE, "group_q == 3'(group)", "group_q[1:0] == 2'(group)"),
+    fault("user headers are not covered", CHECKSUM, "user_touched_q || (addr", "(user_touched_q && is_6_q) || (addr"),
+    fault("headers are placed in two groups", PLACE, "group_q == 3'(group)", "(group_q & 3'd1) == 3'(group)"),
     fault("labels do not follow tags", REWRITER, "if (tags == 2'(at)) begin", "if (at == 0) begin"),
 ];
 
