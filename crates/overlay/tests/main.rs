@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
 mod common;
+mod evidence;
 mod faults;
 mod packets;
 mod parse;

@@ -129,10 +129,10 @@ fn value(rng: &mut Rng, old: u32) -> u32 {
 /// Counts of what was rewritten.
 #[derive(Default)]
 pub(crate) struct Counts {
-    packets: usize,
-    changed: usize,
-    udp_without: usize,
-    zero_sent: usize,
+    pub(crate) packets: usize,
+    pub(crate) changed: usize,
+    pub(crate) udp_without: usize,
+    pub(crate) zero_sent: usize,
 }
 
 pub(crate) fn rewrites_as_the_reference(
@@ -280,10 +280,4 @@ fn fields_in_a_window_of_128_bytes() {
     let Counts { packets, changed, udp_without, zero_sent } = counts;
     println!("{packets} packets, {changed} changed, {udp_without} UDP without checksum, {zero_sent} with 0xffff");
     assert!(changed > packets / 2 && udp_without > 100 && zero_sent > 100);
-}
-
-#[test]
-fn fields_in_a_window_of_64_bytes() {
-    let Some(counts) = rewrites_as_the_reference("fields_in_a_window_of_64_bytes", 64, 300, None) else { return };
-    assert!(counts.changed > counts.packets / 2);
 }

@@ -18,7 +18,9 @@
 use std::sync::LazyLock;
 
 use super::{CONSTANT, FIRST_SLOT, SOURCES, USER_SLOTS, VectorError, source_words, user_slice, word_name};
-use crate::image::{Action, Comparator, ContextStage, Image, KeyPart, Offset, Operand, Stage, Step, Terminal, Value};
+use crate::image::{
+    Action, Comparator, ContextStage, Image, KeyPart, Offset, Operand, Stage, Step, Terminal, Value, WriteSource,
+};
 use crate::word::Word;
 use flowloom_wire::Graph;
 
@@ -356,10 +358,12 @@ impl Renumber<'_> {
             self.operand(&mut value.left);
             self.operand(&mut value.right);
         };
-        action.updates.iter_mut().for_each(|update| value(&mut update.value));
+        action.alus.iter_mut().for_each(|alu| value(&mut alu.value));
         for write in &mut action.writes {
             self.word(&mut write.word);
-            value(&mut write.value);
+            if let WriteSource::Operand(operand) = &mut write.source {
+                self.operand(operand);
+            }
             write.if_rejected.iter_mut().for_each(|operand| self.operand(operand));
         }
         for (a, b) in &mut action.swaps {
