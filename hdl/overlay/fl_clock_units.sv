@@ -89,7 +89,8 @@ module fl_clock_units
 
       shift_q[0] <= rest[6:1];
       for (int unsigned k = 1; k < ShiftCycles; k++) shift_q[k] <= shift_q[k-1];
-      coarse_q   <= 39'({gen_digit[Digits-1].sum_q, gen_digit[Digits-1].below_q} >> {shift_q[ShiftCycles-1][5:3], 3'b0});
+      coarse_q   <= 39'({gen_digit[Digits-1].sum_q, gen_digit[Digits-1].below_q}
+          >> {shift_q[ShiftCycles-1][5:3], 3'b0});
       fine_q     <= shift_q[ShiftCycles-1][2:0];
       clock_q[0] <= 32'(coarse_q >> fine_q);
       for (int unsigned k = 1; k <= Cycles - OwnCycles; k++) clock_q[k] <= clock_q[k-1];

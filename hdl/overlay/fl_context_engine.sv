@@ -3,7 +3,7 @@
 // the host.
 //
 //   stash entry ─► rows ─► read ─┬─ a free place: it takes it
-//                                └─ none: it takes the place of another entry, which goes to the stash
+//                                └─ none: it replaces another entry, which is moved to the stash
 //   sweep: row after row ─► read ─► expired entries are removed
 //
 // It changes an entry only while no packet of its key is in flight, and none is granted in that cycle (lock_hash_o). A
@@ -11,7 +11,7 @@
 //
 // Latency: a placement takes 6 cycles, an exchange 10, a swept row 5 and 4 more for each expired entry.
 // Throughput: one of them at a time, the stash first, every eighth turn the sweep.
-// Handshake: none; write-backs (acts_i) have port b of the banks first.
+// Handshake: none; write-backs (writes_i) have priority on port b of the banks.
 // Source: [FlowBlaze 4.2]
 module fl_context_engine #(
     parameter int unsigned KeyBits = 129,
@@ -29,7 +29,7 @@ module fl_context_engine #(
     input  logic                            clk_i,
     input  logic                            rst_i,
     input  logic [Stash-1:0][EntryBits-1:0] stash_i,
-    // What a write-back writes in this cycle.
+    // Banks, rows and stash entries that a write-back writes in this cycle.
     input  logic [3:0]                      writes_i,
     input  logic [3:0][RowBits-1:0]         write_rows_i,
     input  logic [Stash-1:0]                stash_writes_i,
@@ -125,7 +125,8 @@ module fl_context_engine #(
   function automatic logic expired(entry_t entry, logic [63:0] now, logic clear, logic clear_bank);
     logic [63:0] idle_deadline = entry.context_[IdleAt+:64];
     logic [63:0] hard_deadline = entry.context_[HardAt+:64];
-    return entry.valid && ((idle_deadline <= now && idle_deadline != '1) || (hard_deadline <= now && hard_deadline != '1)
+    return entry.valid && ((idle_deadline <= now && idle_deadline != '1)
+        || (hard_deadline <= now && hard_deadline != '1)
         || (clear && entry.key[KeyBits-1] == clear_bank));
   endfunction
 
@@ -218,11 +219,12 @@ module fl_context_engine #(
     end
   end
 
-  // What the host reads.
+  // The entry returned to the host.
   logic   shows_stash;
   entry_t shown;
   assign shows_stash    = read_place_i[RowBits+:4] >= 4'd4;
-  assign shown          = shows_stash ? stash[StashBits'(read_place_i[RowBits+:4] - 4'd4)] : read_q[read_place_i[RowBits+:2]];
+  assign shown          = shows_stash ? stash[StashBits'(read_place_i[RowBits+:4] - 4'd4)]
+      : read_q[read_place_i[RowBits+:2]];
   assign read_valid_o   = state_q == Decide && job_q == Show;
   assign read_ready_o   = read_valid_o;
   assign read_found_o   = shown.valid;

@@ -23,7 +23,7 @@ module fl_context_table #(
     parameter logic [KeyBits-1:0][4*HashBits-1:0] Columns = '0,
     parameter int unsigned Stash = 8,
     parameter int unsigned FlowBits = 16,
-    // The newest packet in flight has this age when the table changes its entry; the oldest, this one less 1.
+    // Cycles from the grant of a packet to the first grant that sees its write-back.
     parameter int unsigned Hold = 7,
     localparam int unsigned RowBits = $clog2(Rows),
     localparam int unsigned StashBits = $clog2(Stash),
@@ -38,7 +38,7 @@ module fl_context_table #(
     input  logic [KeyBits-1:0]           key_i,
     output logic                         found_o,
     output logic [ContextBits-1:0]       context_o,
-    // The candidates for an eviction: whether there is an entry in each place of the key, and its first register.
+    // Eviction candidates: occupancy of each place of the key, and the entry's first register.
     output logic [3:0]                   taken_o,
     output logic [3:0][31:0]             candidates_o,
     // The write-back, 4 cycles after the context: the entry is stored, or removed if there was one. With evict_i it
@@ -56,8 +56,7 @@ module fl_context_table #(
     // Entries of each bank of the configuration, and free places of the stash.
     output logic [1:0][CountBits-1:0]    stored_o,
     output logic [StashBits:0]           room_o,
-    // The sweep, while sweep_i or clear_i is high: contexts whose time has come are removed, and all of a bank that is
-    // being cleared.
+    // Sweep, while sweep_i or clear_i is high: removes expired contexts, and all contexts of clear_bank_i with clear_i.
     input  logic [63:0]                  now_i,
     input  logic                         sweep_i,
     input  logic                         clear_i,
@@ -261,7 +260,7 @@ module fl_context_table #(
     found_q             <= read;
     for (int unsigned way = 0; way < 4; way++) begin
       bank_hit_q[way] <= read[way].valid && read[way].key == key_q[1];
-      // A place is not free that was written when it was read, or since.
+      // A place counts as occupied if it was written when it was read, or later.
       free_q[Select][way] <= !read[way].valid && !(wrote_q[way] && wrote_row_q[way] == rows_q[1][way])
           && !(bank_write[way] && bank_row[way] == rows_q[1][way]);
     end

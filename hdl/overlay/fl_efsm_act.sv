@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Update and action block of an element: what the row of a packet does.
+// Update and action block of an element: executes the instruction of the matching row.
 //
 //   row ─► instruction ─► operands ─► ALUs ─┬─► registers, global registers
 //                                           └─► write units ─► header vector
@@ -26,7 +26,7 @@ module fl_efsm_act
     input  logic                       clk_i,
     input  config_t                    config_i,
     input  logic                       bank_i,
-    // The packet runs the instruction of the row; a packet that skips the element does not.
+    // Enable: low for a packet that skips the element.
     input  logic                       active_i,
     input  logic [RowBits-1:0]         row_i,
     // The operands without the constant: words, flow and global registers, state, averages.
@@ -46,7 +46,7 @@ module fl_efsm_act
     output logic                       moves_o,
     output logic [7:0]                 state_o,
     output logic [3:0]                 timeouts_o,
-    // Whether the row creates a context where there is none: 0 never, 1 always, 2 unless it is the default one.
+    // Creation of a context if there is none: 0 never, 1 always, 2 unless it equals the default context.
     output logic [1:0]                 creates_o,
     // 0 drop, 1 pass, 2 punt, 3 reply, 4 flood, 5 forward, 6 goto.
     output logic [2:0]                 terminal_o,
@@ -179,7 +179,7 @@ module fl_efsm_act
   end
 
   for (genvar number = 0; number < Writes; number++) begin : gen_write
-    logic        is_rejected;
+    logic        is_rejected, takes_alu;
     logic [31:0] operand, value;
 
     assign is_rejected = refused_i && instruction.writes[number].has_rejected;
@@ -191,7 +191,8 @@ module fl_efsm_act
         .constant_i(instruction.writes[number].constant),
         .operand_o(operand)
     );
-    assign value           = (instruction.writes[number].is_alu && !is_rejected) ? results[instruction.writes[number].alu] : operand;
+    assign takes_alu       = instruction.writes[number].is_alu && !is_rejected;
+    assign value           = takes_alu ? results[instruction.writes[number].alu] : operand;
     assign written[number] = narrowed(value, instruction.writes[number].width, instruction.writes[number].is_signed);
   end
 

@@ -3,8 +3,8 @@
 //
 //   header vector ─► stateless 0 ─► stateful 1 ─► stateless 2 ─► ... ─► stateless 2E ─► header vector
 //
-// A packet names the stage in which it runs next; 15 is none, when it has its terminal action. Accesses of the host go
-// to the stateful element of host_stage_i.
+// A packet carries the number of the next stage that executes it; 15 means that its terminal action is set. Accesses of
+// the host are sent to the stateful element of host_stage_i.
 //
 // Latency: 3 + 11 for each stateful element, if the packet is not held.
 // Throughput: one packet a cycle.
@@ -105,7 +105,7 @@ module fl_efsm_chain
     logic [31:0]            port;
   } packet_t;
 
-  // What an element tells the host.
+  // Outputs of an element to the host.
   typedef struct packed {
     logic                     ready;
     logic                     host_ready;

@@ -4,8 +4,8 @@
 //   cycle  1 key extractor      2 hash      3 scheduler, read      4 compare      5 context, its age
 //          6 conditions         7 EFSM table, instruction          8 ALUs, write units       9 write-back
 //
-// A packet whose stage is another one passes through. A packet without a key runs the last instruction, as one does that
-// no row matches. Accesses of the host enter as packets do, where none enters, and pass the same scheduler.
+// A packet addressed to another stage passes through. A packet without a key, or without a matching row, executes the
+// last instruction. Accesses of the host enter as packets do, where none enters, and pass the same scheduler.
 //
 // Latency: 8 cycles, if the packet is not held.
 // Throughput: one packet a cycle; packets of one flow, one in Hold cycles.
@@ -118,7 +118,7 @@ module fl_efsm_element
     logic [2:0]             terminal;
     logic [31:0]            port;
     logic                   host;
-    // The packet runs a row of this element; it has a key.
+    // The packet executes a row of this element; the packet has a key.
     logic                   active;
     logic                   keyed;
   } packet_t;
@@ -136,7 +136,7 @@ module fl_efsm_element
     logic [63:0] idle;
   } timeouts_t;
 
-  // What is configured for contexts.
+  // Configuration of the context table, by bank.
   typedef struct packed {
     logic [Registers-1:0][31:0] initial_;
     logic                       is_signed;
@@ -343,6 +343,7 @@ module fl_efsm_element
 
   always_comb begin
     automatic logic is_expired, is_live;
+    automatic logic [31:0] rank_mask;
     automatic logic [63:0] at = packet_q[4].arrival;
     is_expired = found && ((found_context.idle_deadline <= at && found_context.idle_deadline != '1)
         || (found_context.hard_deadline <= at && found_context.hard_deadline != '1));
@@ -353,11 +354,12 @@ module fl_efsm_element
         && 32'(stored[packet_q[4].bank]) - 32'(is_expired) >= sizes_q[packet_q[4].bank];
     lookup.context_   = is_live ? found_context
         : '{hard_deadline: '1, idle_deadline: '1, timeouts: '0, state: '0, registers: contexts.initial_};
-    // The victim of an eviction: the smallest or largest first register.
+    // The victim of an eviction: the smallest first register; the mask inverts the order, or moves the sign.
+    rank_mask = {contexts.is_signed ^ (contexts.policy == 2'd2), {31{contexts.policy == 2'd2}}};
     for (int unsigned way = 4; way > 0; way--) begin
       automatic logic [31:0] mine, best;
-      mine = candidates[way-1] ^ {contexts.is_signed ^ (contexts.policy == 2'd2), {31{contexts.policy == 2'd2}}};
-      best = candidates[lookup.victim] ^ {contexts.is_signed ^ (contexts.policy == 2'd2), {31{contexts.policy == 2'd2}}};
+      mine = candidates[way-1] ^ rank_mask;
+      best = candidates[lookup.victim] ^ rank_mask;
       if (contexts.policy != 2'd0 && taken[way-1] && (!lookup.has_victim || mine <= best)) begin
         lookup.has_victim = 1'b1;
         lookup.victim     = 2'(way - 1);
@@ -454,7 +456,7 @@ module fl_efsm_element
       .row_o      (row)
   );
 
-  // ---- Cycle 8: what the row does.
+  // ---- Cycle 8: the row's instruction.
 
   logic                       has_row, refused, is_refusing;
   logic [Words-1:0][31:0]     new_words;

@@ -74,6 +74,7 @@ module fl_efsm_match
 
   for (genvar number = 0; number < Conditions; number++) begin : gen_comparator
     logic [31:0] left, right, offset, chosen;
+    logic [1:0]  offset_kind;
     logic        lower_holds, lower_equal;
 
     fl_efsm_operand #(
@@ -100,7 +101,8 @@ module fl_efsm_match
         .constant_i(of_bank.comparators[number].constant),
         .operand_o(chosen)
     );
-    assign offset = (of_bank.comparators[number].offset_kind == 2'd0) ? '0 : chosen ^ {32{of_bank.comparators[number].offset_kind[1]}};
+    assign offset_kind = of_bank.comparators[number].offset_kind;
+    assign offset      = (offset_kind == 2'd0) ? '0 : chosen ^ {32{offset_kind[1]}};
 
     if (number == 0) begin : gen_first
       assign lower_holds = 1'b0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Stateless element of the FlowBlaze machine: a match-action table.
 //
-// A packet whose stage is another one passes through. One that no row matches runs the last instruction.
+// A packet addressed to another stage passes through. Without a matching row, it executes the last instruction.
 //
 // Latency: 3 cycles.
 // Throughput: one packet a cycle.
@@ -72,7 +72,7 @@ module fl_efsm_stateless
   logic [2:0]             new_terminal;
   logic [3:0]             new_stage;
   logic [31:0]            new_port;
-  // What only stateful elements have.
+  // Outputs of fl_efsm_act that only stateful elements use.
   logic [31:0]            unused_registers, unused_globals;
   logic                   unused_register, unused_global, unused_moves;
   logic [7:0]             unused_state;

@@ -10,7 +10,7 @@
 //
 // Latency: 0 cycles from a packet to its grant where its queue is empty and its FK1 is not in flight.
 // Throughput: one packet a cycle; packets with one FK1, one in Hold cycles.
-// Handshake: a packet is accepted if ready_o is high in its cycle; grants are not held up, but by stall_i.
+// Handshake: a packet is accepted if ready_o is high in its cycle. Grants are never back-pressured, except by stall_i.
 // Source: [FlowBlaze 4.3]
 module fl_flow_scheduler #(
     parameter int unsigned Queues = 1,
@@ -32,7 +32,7 @@ module fl_flow_scheduler #(
     input  logic                stall_i,
     // No grant while any packet that uses the table is in flight.
     input  logic                alone_i,
-    // Keys that the table changes in this cycle: as in flight.
+    // Hashes that the table's engine is changing: treated as in flight.
     input  logic [1:0]          lock_valid_i,
     input  logic [1:0][HashBits-1:0] lock_hash_i,
     output logic                valid_o,
@@ -109,7 +109,7 @@ module fl_flow_scheduler #(
     end
   end
 
-  // The first queue from the turn on whose head may leave.
+  // First queue in round-robin order whose head may be granted.
   always_comb begin
     chosen = '0;
     grants = 1'b0;

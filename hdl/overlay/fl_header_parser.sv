@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Header parser of the run-time programmable machine: which headers a packet has, and the fields of these headers.
+// Header parser of the run-time programmable machine: validity bits and fields of the headers of a packet.
 //
 //   window ─► link ─► IP ─► extension x 4 ─► transport ─► user header ─► fields ─► fields_o
 //   time ─► clocks ────────────────────────────────────────────────────► fields_o
 //
-// A packet is parsed as by `wire::Layers`, up to GTP-U and without the options of TCP; or it is slow, where a header
-// that is present is not within the window. A slow packet has no valid header.
+// Parses as `wire::Layers` does, up to the transport header and a user-defined header, without TCP options. slow_o
+// marks a packet with a present header beyond the window; it has no valid header.
 //
 // Latency: 22 cycles.
 // Throughput: one packet a cycle.

@@ -3,7 +3,7 @@
 //
 //   words, written ─► fields ─► headers ─► checksums ─► places in the window ─► bytes
 //
-// It does what `wire::rewrite` does. Words 1 to 3 of an address are not written in IPv4 packets.
+// Equivalent to `wire::rewrite`. Words 1 to 3 of an address are not written in IPv4 packets.
 //
 // Latency: 14 cycles.
 // Throughput: one packet a cycle.
@@ -20,7 +20,7 @@ module fl_header_rewriter
     input  config_t                  config_i,
     input  logic [Words-1:0][31:0]   words_i,
     input  logic [Words-1:0]         written_i,
-    // What the parser knows of the packet.
+    // Validity bits, headers and places from the parser.
     input  logic [31:0]              valid_i,
     input  headers_t                 headers_i,
     input  places_t                  places_i,

@@ -420,7 +420,7 @@ pub(crate) struct BuildArgs {
     /// The clock of a pipeline in megahertz [default: 250]
     #[arg(long, value_name = "MHZ", value_parser = value_parser!(u32).range(1..=explain::FASTEST_MHZ))]
     pub(crate) clock: Option<u32>,
-    /// The parameters of the machine that an image is for: `paper` or `dual_stack` [default: the first that it fits]
+    /// Parameters of the target machine: `paper` or `dual_stack` [default: the smallest set that the function fits]
     #[arg(long, value_name = "NAME")]
     pub(crate) parameters: Option<String>,
     /// Print JSON

@@ -68,7 +68,7 @@ impl Bits {
     }
 }
 
-/// The sizes of an element: a stateless one has one register of each kind, which nothing names.
+/// Operand counts of an element; a stateless one has one unused register of each kind.
 #[derive(Debug, Clone, Copy)]
 struct Sizes {
     words: u32,
@@ -122,7 +122,7 @@ fn constant_of(operands: &[Operand]) -> u32 {
         Operand::Constant(value) => Some(*value),
         _ => None,
     });
-    // Of several constants, all but one are 0 and stand for nothing, or all are equal.
+    // An instruction has one constant: the others are unused operands, encoded as 0, or are equal to it.
     constants.max().unwrap_or(0)
 }
 
@@ -236,7 +236,6 @@ impl Encoder<'_> {
             };
             bits.push(relation, 3);
             bits.push(continues.into(), 1);
-            // A constant 0 beside another constant is the difference without an operand: the first state has that value.
             let constant = constant_of(&[left, right, operand]);
             sizes.push(&mut bits, left);
             sizes.push(&mut bits, right);

@@ -29,7 +29,7 @@ pub struct Image {
     pub initial_metadata: Vec<(u8, u32)>,
     /// Presence bits: each is set if any header of a set is valid, by its validity bits.
     pub presence: Vec<u32>,
-    /// The stages in order, stateless (even) and stateful (odd) by turns; none for a stage that packets skip.
+    /// The stages in order: even ones are stateless, odd ones stateful; `None` for a stage that packets skip.
     pub stages: Vec<Option<Stage>>,
     /// The stage that packets enter.
     pub entry: u8,
@@ -205,7 +205,7 @@ impl KeySelect {
 pub struct KeyWord {
     /// The word.
     pub word: u8,
-    /// The word in its place if the direction is the other one.
+    /// The word used in its place for a packet of the reverse direction.
     pub mirrored: u8,
     /// True if the mirrored word is also rotated by 16 bits.
     pub rotates: bool,
@@ -254,7 +254,7 @@ pub struct Comparator {
     pub continues: bool,
 }
 
-/// What is added to the difference of a comparator.
+/// The addend of a comparator's difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Offset {
     /// Nothing.
@@ -306,7 +306,7 @@ pub struct TernaryRow {
     pub full: Ternary,
     /// The match words.
     pub words: Vec<Ternary>,
-    /// What the row does.
+    /// The instruction of the row.
     pub action: Action,
 }
 
@@ -345,7 +345,7 @@ pub struct Action {
 }
 
 impl Action {
-    /// Under which condition the row creates a context where there is none.
+    /// The condition under which the row creates a context if there is none.
     pub fn creates(&self) -> Creates {
         let writes_register = self.alus.iter().any(|alu| matches!(alu.destination, Some(Destination::Register(_))));
         match self.next {
@@ -363,7 +363,7 @@ pub enum Creates {
     Never,
     /// The row sets a state or a timer.
     Always,
-    /// Registers decide it.
+    /// The row creates one unless the resulting context equals the default context.
     UnlessDefault,
 }
 
@@ -462,7 +462,7 @@ pub enum WriteSource {
 pub struct Write {
     /// The word.
     pub word: u8,
-    /// The width of what is written; other bits become 0.
+    /// The width and sign of the value.
     pub narrow: Narrow,
     /// The value.
     pub source: WriteSource,

@@ -29,7 +29,7 @@ mod ternary;
 pub mod vector;
 mod word;
 
-pub use compile::{Compilation, Problem, Use, compile};
+pub use compile::{Compilation, Problem, Refusal, Use, compile};
 pub use encode::{ConfigWrite, encode};
 pub use error::OverlayError;
 pub use image::Image;

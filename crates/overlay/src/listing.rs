@@ -15,7 +15,8 @@ use crate::image::{
 pub fn configuration(image: &Image) -> String {
     let parameters = &image.parameters;
     let mut text = format!(
-        "# function {}\n# parameters {} elements={} words={} key_bits={} rows={}\n# entry stage {}\n# unit index data\n",
+        "# function {}\n# parameters {} elements={} words={} key_bits={} rows={}\n# entry stage {}\n\
+         # words of the elements; those of the parse and rewrite blocks are not included\n# unit index data\n",
         image.function,
         parameters.name,
         parameters.elements,

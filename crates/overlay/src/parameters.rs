@@ -97,11 +97,6 @@ impl Parameters {
     pub fn match_bits(&self) -> u32 {
         STATE_BITS + self.conditions + PRESENCE_BITS + 1 + 32 * self.match_words
     }
-
-    /// Elements in a row, stateless and stateful by turns.
-    pub fn stages(&self) -> u32 {
-        2 * self.elements + 1
-    }
 }
 
 /// Bits of a state label that the EFSM table compares.

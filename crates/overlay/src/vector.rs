@@ -19,6 +19,7 @@ use flowloom_wire::field::{FieldId, Source};
 use flowloom_wire::graph::{Parent, Slice, UserHeader};
 use flowloom_wire::{Graph, Header};
 
+use crate::encode::ConfigWrite;
 use crate::image::Image;
 use crate::word::Word;
 pub use reach::{CHOICES, place, reach};
@@ -176,17 +177,6 @@ pub const PARSED: u32 = Header::Ethernet.bit()
     | Header::User0.bit()
     | Header::User1.bit();
 
-/// A write of a configuration word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ConfigWrite {
-    /// The memory.
-    pub unit: u8,
-    /// The word of the memory.
-    pub index: u16,
-    /// Its value.
-    pub data: u32,
-}
-
 /// The reason why the parse and rewrite blocks cannot be configured for a function.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VectorError {
@@ -306,7 +296,7 @@ fn named(name: &str) -> Option<Word> {
 ///
 /// # Errors
 /// The function needs more than the blocks have.
-pub fn configuration(image: &Image, graph: &Graph) -> Result<Vec<ConfigWrite>, VectorError> {
+pub fn encode_vector(image: &Image, graph: &Graph) -> Result<Vec<ConfigWrite>, VectorError> {
     let mut writes = Vec::new();
     users(graph, &mut writes)?;
     clocks(&image.clocks_ns, &mut writes)?;

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use flowloom_cosim::{Design, Model, Port, Simulation};
-use flowloom_overlay::vector::ConfigWrite;
+use flowloom_overlay::ConfigWrite;
 
 /// The folder of the repository.
 pub(crate) fn top() -> PathBuf {

@@ -3,9 +3,9 @@
 
 use flowloom_overlay::image::Image;
 use flowloom_overlay::vector::{
-    ConfigWrite, PARSED, SOURCES, UNIT_WORD, USER_BYTES, configuration, place, reach, source_words,
+    PARSED, SOURCES, UNIT_WORD, USER_BYTES, encode_vector, place, reach, source_words,
 };
-use flowloom_overlay::{Parameters, Word};
+use flowloom_overlay::{ConfigWrite, Parameters, Word};
 use flowloom_wire::field::Source;
 use flowloom_wire::{Graph, Header, Layers};
 
@@ -102,11 +102,11 @@ pub(crate) fn parses_as_the_reference(
     for (number, graph) in graphs().iter().enumerate() {
         let mut bench = Bench::new(&model, TOP, &["fields_o", "valid_o", "slow_o", "bank_o", "sideband_o"]);
         let own = place(&image(user_words(graph), &CLOCKS_NS[0]), graph).unwrap();
-        let writes = configuration(&own, graph).unwrap();
+        let writes = encode_vector(&own, graph).unwrap();
         let slots = slots(&own, &writes);
         bench.configure(0, &writes);
         // The other bank has other units, and no user headers.
-        let other = configuration(&image(Vec::new(), &CLOCKS_NS[1]), Graph::standard()).unwrap();
+        let other = encode_vector(&image(Vec::new(), &CLOCKS_NS[1]), Graph::standard()).unwrap();
         bench.configure(1, &other);
         for set in &sets {
             let time = |at: usize| match at % 5 {

@@ -2,7 +2,7 @@
 //! The rewrite block against the reference: writes of random fields, and their checksums.
 
 use flowloom_overlay::Word;
-use flowloom_overlay::vector::{PARSED, USER_BYTES, configuration, place, source_words};
+use flowloom_overlay::vector::{PARSED, USER_BYTES, encode_vector, place, source_words};
 use flowloom_testkit::Rng;
 use flowloom_wire::field::{FieldId, Source};
 use flowloom_wire::{Graph, Header, Layers, rewrite};
@@ -152,8 +152,8 @@ pub(crate) fn rewrites_as_the_reference(
     for (round, graph) in graphs().iter().cycle().take(9).enumerate() {
         let mut bench = Bench::new(&model, TOP, &["data_o", "mask_o", "sideband_o"]);
         let placed = (0..100).find_map(|_| place(&image(words_to_write(&mut rng, graph), &[]), graph).ok()).unwrap();
-        bench.configure(0, &configuration(&image(Vec::new(), &[]), graph).unwrap());
-        bench.configure(1, &configuration(&placed, graph).unwrap());
+        bench.configure(0, &encode_vector(&image(Vec::new(), &[]), graph).unwrap());
+        bench.configure(1, &encode_vector(&placed, graph).unwrap());
         for set in &sets {
             let mut expected = Vec::new();
             let mut inputs: Vec<Inputs> = Vec::new();

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use flowloom_overlay::image::Image;
-use flowloom_overlay::vector::{PARSED, SOURCES, configuration, place, reach, source_words};
+use flowloom_overlay::vector::{PARSED, SOURCES, encode_vector, place, reach, source_words};
 use flowloom_overlay::{Parameters, Word, compile};
 use flowloom_testkit::Rng;
 use flowloom_wire::{Graph, Layers};
@@ -59,7 +59,7 @@ pub(crate) fn words_are_those_of_the_image(test: &str, fault: Option<&Fault>) ->
     for pair in images.chunks(2) {
         let mut bench = Bench::new(&model, TOP, &["words_o", "presence_o", "bank_o", "sideband_o"]);
         for (bank, (image, graph)) in pair.iter().enumerate() {
-            bench.configure(bank as u8, &configuration(image, graph).unwrap());
+            bench.configure(bank as u8, &encode_vector(image, graph).unwrap());
         }
         let bank = |at: usize| at % pair.len();
         let clocks = [0x1234_5678, 0x9abc_def0];
@@ -88,7 +88,7 @@ pub(crate) fn words_are_those_of_the_image(test: &str, fault: Option<&Fault>) ->
                 ]
             })
             .collect();
-        let writes: Vec<_> = pair.iter().map(|(image, graph)| configuration(image, graph).unwrap()).collect();
+        let writes: Vec<_> = pair.iter().map(|(image, graph)| encode_vector(image, graph).unwrap()).collect();
         bench.run(&inputs, |at, outputs| {
             let (image, _) = &pair[bank(at)];
             let layers = &layers[at];

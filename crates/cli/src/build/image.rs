@@ -21,8 +21,8 @@ pub(super) fn image(args: &BuildArgs) -> Result<(), Failure> {
         (args.clock.is_some(), "--clock"),
     ] {
         if is_given {
-            let what = "the machine that an image is for is synthesised before";
-            return Err(Failure::Input(format!("{option} does not go with --target overlay: {what}")));
+            let why = "an image configures a machine that is already synthesised";
+            return Err(Failure::Input(format!("{option} does not apply to --target overlay: {why}")));
         }
     }
     super::is_folder(&args.output)?;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a function uses of the FlowBlaze machine, beside what the sets of parameters have.
+//! Resource table of `check --target overlay`: the needs of a function, and the sizes of each named set of parameters.
 
-use flowloom_efsm::model::{Function, Span};
-use flowloom_overlay::{Compilation, Parameters, Use, compile};
+use flowloom_efsm::model::Function;
+use flowloom_overlay::{Compilation, Parameters, Refusal, Use, compile};
 use serde_json::{Value, json};
 
 use crate::output::table;
 
-/// The uses of a function by resource, beside what each set of parameters has.
+/// The resource table, and the reasons why the function does not fit.
 pub(super) fn text(function: &Function) -> String {
     let sets: Vec<Compilation> = Parameters::NAMED.into_iter().map(|set| compile(function, set)).collect();
     let header: Vec<String> = ["resource", "element", "needed"]
@@ -16,7 +16,7 @@ pub(super) fn text(function: &Function) -> String {
         .chain(sets.iter().map(|set| set.image.parameters.name.to_owned()))
         .collect();
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
-    // What is chosen for the largest machine: a smaller one may trade conditions for words in its table.
+    // The needs are those of the largest set: with a smaller one, the compiler may trade conditions for table words.
     let Some(largest) = sets.last() else { return String::new() };
     let rows: Vec<Vec<String>> = largest
         .uses
@@ -36,7 +36,7 @@ pub(super) fn text(function: &Function) -> String {
     let columns: Vec<usize> = (2..header.len()).collect();
     let mut text = table(&header, &rows, &columns);
     if !largest.fits() {
-        text.push_str("\nit does not fit, since\n");
+        text.push_str(&format!("\ndoes not fit the parameters `{}`:\n", largest.image.parameters.name));
         for reason in reasons(function, largest) {
             text.push_str(&format!("  {reason}\n"));
         }
@@ -55,13 +55,11 @@ pub(crate) fn uses_json(compilation: &Compilation) -> Value {
     uses.collect()
 }
 
-/// Why a function does not fit, with places in its source.
+/// The reasons why a function does not fit, with their places in the source.
 pub(crate) fn reasons(function: &Function, compilation: &Compilation) -> Vec<String> {
-    let at = |span: &Span| format!("{}:{}: ", function.source.name, function.source.locate(span.start).0);
-    let problems = compilation.problems.iter().map(|problem| {
-        let help = problem.help.map(|help| format!(" ({help})")).unwrap_or_default();
-        format!("{}element `{}` {}{help}", at(&problem.span), problem.element, problem.what)
-    });
-    let exceeded = compilation.uses.iter().filter(|used| used.exceeds());
-    problems.chain(exceeded.map(|used| format!("{}{used}", used.span.as_ref().map(at).unwrap_or_default()))).collect()
+    let text = |found: Refusal| match found.help {
+        Some(help) => format!("{} ({help})", found.what),
+        None => found.what,
+    };
+    compilation.refusals(function).into_iter().map(text).collect()
 }

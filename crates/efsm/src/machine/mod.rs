@@ -146,9 +146,9 @@ pub struct Machine {
     ports: Ports,
     /// The packet in progress; kept for its memory only.
     frame: Frame,
-    /// The evictions of the next packet, in place of the machine's own choice.
+    /// Evictions that the next packet has to perform, instead of the machine's own victims.
     victims: Option<Vec<Eviction>>,
-    /// Those for which the last packet needed no room.
+    /// Evictions of that list that the last packet did not perform, because it needed no room.
     not_evicted: Vec<Eviction>,
 }
 

@@ -88,8 +88,8 @@ impl Compiler<'_> {
         action
     }
 
-    /// Where the table is full, the updates of a row that would create a context are dropped. If registers decide whether
-    /// it would, that is known too late for global registers.
+    /// Rejects an update of a global register in a row that creates a context only for some register values: a full
+    /// table drops such an update, and global registers are written before that is known.
     fn check_rejection(&mut self, element: &Element, row: &Row, action: &Action) {
         let is_global = |destination: &Option<Destination>| matches!(destination, Some(Destination::Global(_)));
         let writes_global = action.alus.iter().any(|alu| is_global(&alu.destination));
@@ -407,7 +407,7 @@ fn alu_of(value: Value, lower: Option<u8>, alus: &mut Vec<Alu>) -> u8 {
     at as u8
 }
 
-/// Takes the writes that exchange adjacent words out of others.
+/// Removes the writes that exchange adjacent words, and returns them as swaps.
 fn take_swaps(writes: &mut Vec<Write>) -> Vec<(u8, u8)> {
     let moves = |writes: &[Write], to: u8, from: u8| {
         let source = WriteSource::Operand(Operand::Word(from));

@@ -358,8 +358,8 @@ fn limited(cubes: Vec<Cube>) -> Result<Vec<Cube>, Lack> {
     match cubes.len() <= MAX_CUBES {
         true => Ok(cubes),
         false => Err(Lack::with_help(
-            format!("is {} ternary rows", cubes.len()),
-            "use fewer, larger ranges: prefixes take one row each",
+            format!("has a condition of {} ternary rows, expected at most {MAX_CUBES}", cubes.len()),
+            "use fewer ranges, or ranges that are aligned to powers of two: each prefix takes one row",
         )),
     }
 }

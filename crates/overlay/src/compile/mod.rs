@@ -8,8 +8,8 @@
 //!          ─► actions: one operation for each destination
 //! ```
 //!
-//! What a function needs more of than the parameters give is collected as [`Need`]s, what no machine does as
-//! [`Problem`]s.
+//! Resources are counted as [`Use`]s, also where they exceed the parameters. Constructs that no machine supports are
+//! collected as [`Problem`]s.
 
 mod actions;
 mod key;
@@ -32,11 +32,11 @@ use operands::{Registers, Words};
 /// The result of a compilation.
 #[derive(Debug, Clone)]
 pub struct Compilation {
-    /// The image; incomplete if there are problems, and larger than the machine if there are needs.
+    /// The image; incomplete if there are problems, and larger than the machine if a use exceeds its parameter.
     pub image: Image,
-    /// What the function uses of the machine, by parameter.
+    /// Resources that the function uses, by parameter.
     pub uses: Vec<Use>,
-    /// What no machine does.
+    /// Constructs that no machine supports.
     pub problems: Vec<Problem>,
 }
 
@@ -45,6 +45,21 @@ impl Compilation {
     pub fn fits(&self) -> bool {
         self.problems.is_empty() && !self.uses.iter().any(Use::exceeds)
     }
+
+    /// The reasons why `function` does not fit, each with its file and line; empty if it fits.
+    pub fn refusals(&self, function: &Function) -> Vec<Refusal> {
+        let at = |span: &Span| format!("{}:{}: ", function.source.name, function.source.locate(span.start).0);
+        let problem = |Problem { element, span, what, help }: &Problem| Refusal {
+            what: format!("{}element `{element}` {what}", at(span)),
+            help: *help,
+        };
+        let exceeded = |used: &Use| Refusal {
+            what: format!("{}{used}", used.span.as_ref().map(at).unwrap_or_default()),
+            help: None,
+        };
+        let exceeding = self.uses.iter().filter(|used| used.exceeds());
+        self.problems.iter().map(problem).chain(exceeding.map(exceeded)).collect()
+    }
 }
 
 /// The use of a resource of the machine.
@@ -52,7 +67,7 @@ impl Compilation {
 pub struct Use {
     /// The parameter of [`Parameters`], or a limit of all machines.
     pub parameter: &'static str,
-    /// What it counts.
+    /// The name of the resource, for messages.
     pub what: &'static str,
     /// The element that uses the most, if it is counted for each.
     pub element: Option<String>,
@@ -81,20 +96,20 @@ impl fmt::Display for Use {
     }
 }
 
-/// Something in a function that no machine does.
+/// A construct that no machine supports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The element.
     pub element: String,
-    /// Where in the source.
+    /// The place in the source.
     pub span: Span,
-    /// What it is.
+    /// The construct, as a verb phrase after the element's name.
     pub what: String,
-    /// What would help.
+    /// A remedy, if one is known.
     pub help: Option<&'static str>,
 }
 
-/// What an expression or a condition has that the machine lacks, before its place is known.
+/// A problem whose place is not known yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Lack {
     what: String,
@@ -109,6 +124,15 @@ impl Lack {
     fn with_help(what: impl Into<String>, help: &'static str) -> Lack {
         Lack { what: what.into(), help: Some(help) }
     }
+}
+
+/// A reason why a function does not fit the machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The place in the source, and the failure.
+    pub what: String,
+    /// A remedy, if one is known.
+    pub help: Option<&'static str>,
 }
 
 /// Compiles a function for a machine.
@@ -142,7 +166,7 @@ struct Compiler<'f> {
 }
 
 impl Compiler<'_> {
-    /// The parse block of the machine knows the outermost packet without the options of TCP.
+    /// Rejects fields that the parse block does not extract: those of tunnelled packets and of TCP options.
     fn check_parser(&mut self) {
         for element in &self.function.elements {
             let rows = element.rows.iter().flat_map(|row| {
@@ -215,8 +239,8 @@ impl Compiler<'_> {
                     element,
                     stateful.policy_span,
                     Lack::with_help(
-                        "the machine does not keep the time of the last packet",
-                        "store `now` in a register, and evict the lowest",
+                        "evicts the oldest context, but the machine does not store the time of the last packet",
+                        "store `now` in a register, and use `evict lowest`",
                     ),
                 );
                 Policy::Reject
@@ -247,8 +271,8 @@ impl Compiler<'_> {
             .collect();
         if stateful.successors.iter().any(Option::is_some) {
             let lack = Lack::with_help(
-                "has states that a timer leads to another state than the initial one",
-                "let the timer end, and enter the state with the next packet",
+                "has a timer whose expiry enters a state other than the initial one",
+                "let the context expire, and enter the state with the next packet",
             );
             self.problem(element, element.span, lack);
         }
@@ -352,7 +376,8 @@ impl Compiler<'_> {
         Compilation { image, uses: self.uses, problems: self.problems }
     }
 
-    /// Views are copies made when the packet arrives: no element may read one after a write of what it shows.
+    /// Rejects reads of stale views: a view is copied when the packet arrives, and a later write to its field does not
+    /// update it.
     fn check_views(&mut self) {
         let mut outdated = Vec::new();
         for (at, word) in self.words.list.iter().enumerate() {

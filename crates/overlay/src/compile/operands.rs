@@ -32,7 +32,7 @@ impl<'f> Words<'f> {
         Words { function, list, last_read, written, clocks, element: 0 }
     }
 
-    /// Gives the words of fields that a row exchanges adjacent numbers, an even one first.
+    /// Numbers the words of fields that a row exchanges: adjacent numbers, the even one first.
     pub(super) fn pair_swapped(&mut self) {
         let rows = self.function.elements.iter().flat_map(|element| &element.rows);
         for (a, b) in rows.flat_map(|row| swapped_fields(&row.actions.writes)) {
@@ -163,7 +163,7 @@ impl Registers {
     }
 }
 
-/// What a row has computed for registers: in its actions, a register has its new value.
+/// Values that the row has computed for registers; its actions read these.
 pub(super) type NewValues = HashMap<crate::image::Destination, crate::image::Value>;
 
 /// A piece of a value: bits of a word.

@@ -61,7 +61,9 @@ impl Compiler<'_> {
             self.parameters.conditions,
         );
         if match_words.len() > MAX_NUMBER || comparators.len() > MAX_NUMBER {
-            self.problem(element, element.span, Lack::new("has more conditions than any machine"));
+            let (words, compared) = (match_words.len(), comparators.len());
+            let what = format!("compares {words} words and has {compared} comparators, expected at most {MAX_NUMBER} of each");
+            self.problem(element, element.span, Lack::new(what));
             return self.empty_stage(number, element, context);
         }
         let mut rows: Vec<TernaryRow> = Vec::new();
@@ -87,7 +89,7 @@ impl Compiler<'_> {
                 expanded = expand(&expanded, form, &match_words, &comparators);
                 minimise_some(&mut expanded);
                 if expanded.len() > MAX_ROWS {
-                    self.problem(element, row.span, Lack::new("is too many ternary rows for any machine"));
+                    self.problem(element, row.span, Lack::new(format!("has a row that expands to {} ternary rows, expected at most {MAX_ROWS}", expanded.len())));
                     break;
                 }
             }
@@ -110,7 +112,7 @@ impl Compiler<'_> {
         }
         if registers.averages.len() > AVERAGES {
             let what = format!(
-                "has {} moving averages of different registers, a machine {AVERAGES}",
+                "has {} different moving averages, expected at most {AVERAGES}",
                 registers.averages.len()
             );
             self.problem(element, element.span, Lack::new(what));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The model of the machine in software: it runs images, and knows nothing of functions but the names of their maps.
+//! The software model of the machine. It runs images; of the function it uses the parse graph and the names of maps.
 
 mod alu;
 mod table;
@@ -52,7 +52,7 @@ struct State {
     layout: RecordLayout,
 }
 
-/// A packet on its way through the elements.
+/// The header vector of a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeaderVector {
     /// The words.
@@ -188,8 +188,7 @@ impl Overlay {
         self.header(packet, &Layers::parse(&self.function.graph, packet.bytes), now_ns)
     }
 
-    /// Runs the elements on a header vector alone, without the bytes of a packet: where it leaves, and through which
-    /// port.
+    /// Runs the elements on a header vector without the packet's bytes; returns the terminal action and its port.
     pub fn run_header(&mut self, header: &mut HeaderVector) -> Departed {
         let image = Arc::clone(&self.image);
         let mut at = usize::from(image.entry);
@@ -328,7 +327,7 @@ impl Overlay {
         (action, steps, terminal)
     }
 
-    /// Writes a word. An IPv4 address has one word; the others show that it is one, and stay.
+    /// Writes a word. In an IPv4 packet, the upper words of an address are constant, and writes to them are ignored.
     fn write_word(&self, header: &mut HeaderVector, number: u8, value: u32) {
         let number = usize::from(number);
         if header.is_ipv4 && self.image.words[number].is_upper_address() {
@@ -368,14 +367,14 @@ pub struct Departed {
     pub port: u32,
 }
 
-/// Where a packet continues.
+/// The destination of a packet after an element.
 enum Continues {
     Goto(usize),
     Leave(Verdict, Option<u32>),
     Flood,
 }
 
-/// The values of an element from before the packet.
+/// Operand values before the packet's updates.
 struct Before {
     registers: [u32; MAX_REGISTERS],
     globals: [u32; MAX_WORDS],
@@ -497,7 +496,7 @@ impl State {
         Found { place, context: context.unwrap_or_else(|| Context::initial(stage)), is_full }
     }
 
-    /// The update block: returns whether the updates were dropped, and the key of an evicted context.
+    /// The update block. Returns true if the updates were dropped, and the key of the evicted context.
     fn update(
         &mut self,
         stage: &ContextStage,

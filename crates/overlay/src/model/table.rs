@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The flow context table: four banks and a stash, whose engine moves entries from the stash to the banks.
 //!
-//! An entry holds key and context together. A new one goes to the stash. The engine serves the stash in turn: an entry
-//! takes a free place of its key if there is one, and otherwise the place of another entry, which goes to the stash.
+//! An entry holds key and context together. A new entry is stored in the stash. The engine moves stash entries to the
+//! banks in round-robin order: an entry takes a free place of its key; without one it replaces another entry, which is
+//! moved to the stash.
 //!
 //! # Source
 //! [FlowBlaze 4.2]

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use flowloom_efsm::model::{Function, Span};
-use flowloom_overlay::{Compilation, Overlay, Parameters, Problem, Use, compile};
+use flowloom_efsm::model::Function;
+use flowloom_overlay::{Compilation, Overlay, Parameters, Refusal, compile};
 
 use super::kind::{Compatibility, Engine, EngineKind, EngineOptions, Reason, Started};
 use crate::error::SessionError;
@@ -54,7 +54,8 @@ fn check(function: &Function) -> Compatibility {
         compatibility.summary = format!("with the parameters `{parameters}`");
         return compatibility;
     }
-    let reasons = reasons(function, &compilation);
+    let refusals = compilation.refusals(function).into_iter();
+    let reasons: Vec<Reason> = refusals.map(|found| Reason { insn: None, what: found.what, help: found.help }).collect();
     let summary = match &reasons[..] {
         [only] => only.what.clone(),
         [first, rest @ ..] => format!("{}; and {} more", first.what, rest.len()),
@@ -63,31 +64,15 @@ fn check(function: &Function) -> Compatibility {
     Compatibility { runs: Some(false), summary, reasons, walked: None }
 }
 
-/// What the machine lacks for a function.
-fn reasons(function: &Function, compilation: &Compilation) -> Vec<Reason> {
-    let at = |span: &Span| {
-        let (line, _, _) = function.source.locate(span.start);
-        format!("{}:{line}: ", function.source.name)
-    };
-    let problem = |Problem { element, span, what, help }: &Problem| Reason {
-        insn: None,
-        what: format!("{}element `{element}` {what}", at(span)),
-        help: *help,
-    };
-    let exceeded = |found: &Use| Reason {
-        insn: None,
-        what: format!("{}{found}", found.span.as_ref().map(at).unwrap_or_default()),
-        help: None,
-    };
-    let problems = compilation.problems.iter().map(problem);
-    problems.chain(compilation.uses.iter().filter(|found| found.exceeds()).map(exceeded)).collect()
-}
-
 fn load(loaded: &Loaded, _: &EngineOptions) -> Result<Started, SessionError> {
     let Some(function) = loaded.function() else { return Err(SessionError::Input(NOT_A_SOURCE.to_owned())) };
     let compilation = compile_for_smallest(function);
     if !compilation.fits() {
-        let reasons: Vec<String> = reasons(function, &compilation).into_iter().map(|reason| reason.what).collect();
+        let text = |found: Refusal| match found.help {
+            Some(help) => format!("{} ({help})", found.what),
+            None => found.what,
+        };
+        let reasons: Vec<String> = compilation.refusals(function).into_iter().map(text).collect();
         return Err(SessionError::Refused(format!(
             "`{}` does not fit the machine with the parameters `{}`: {}",
             loaded.name(),

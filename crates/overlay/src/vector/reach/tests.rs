@@ -68,7 +68,7 @@ fn words_of_shipped_functions_are_placed() {
             let after = place(&before, &function.graph).unwrap_or_else(|error| panic!("{name}: {error}"));
             assert!(after.words.len() <= parameters.words as usize);
             same_words(&before, &after);
-            crate::vector::configuration(&after, &function.graph).unwrap_or_else(|error| panic!("{name}: {error}"));
+            crate::vector::encode_vector(&after, &function.graph).unwrap_or_else(|error| panic!("{name}: {error}"));
             placed.push((name.clone(), parameters.name));
         }
     }
