@@ -162,24 +162,25 @@ module fl_context_engine #(
     end
   end
 
-  // The words that were read are old if one of them is written now or was in the cycle before; the entry of the stash
-  // if a packet writes it.
+  // What a step has read is stale if a word of the banks was written in the cycle of its read or later, or if a packet
+  // has written the entry of the stash since the step began.
   logic [3:0] free;
   logic       is_stale, sweeps_stash, can_change, commits, is_busy, changes, uses_stash;
   logic [1:0] changed_way;
   entry_t     swept;
   always_comb begin
-    is_stale = is_stale_q;
-    for (int unsigned way = 0; way < 4; way++) begin
-      is_stale |= writes_i[way] && write_rows_i[way] == rows_q[way];
-      is_stale |= wrote_i[way] && wrote_row_i[way] == rows_q[way];
-      free[way] = !read_q[way].valid;
-    end
     sweeps_stash = sweep_q[RowBits];
     uses_stash   = job_q == Sweep && sweeps_stash;
     changed_way  = (job_q == Place) ? target_q : first(ways_q);
-    swept        = sweeps_stash ? stash[sweep_q[StashBits-1:0]] : read_q[first(ways_q)];
-    if (uses_stash) is_stale = 1'b0;
+    for (int unsigned way = 0; way < 4; way++) free[way] = !read_q[way].valid;
+    swept    = sweeps_stash ? stash[sweep_q[StashBits-1:0]] : read_q[first(ways_q)];
+    is_stale = is_stale_q;
+    if (!uses_stash && !(state_q inside {Idle, Hash})) begin
+      for (int unsigned way = 0; way < 4; way++) begin
+        is_stale |= writes_i[way] && write_rows_i[way] == rows_q[way];
+        is_stale |= wrote_i[way] && wrote_row_i[way] == rows_q[way];
+      end
+    end
     if (job_q == Place) is_stale |= stash_writes_i[served_q];
     if (uses_stash) is_stale |= stash_writes_i[sweep_q[StashBits-1:0]];
     is_busy    = in_flight(flow_q, flight_valid_i, flight_hash_i)
@@ -257,6 +258,7 @@ module fl_context_engine #(
         end else if (has_selected && turns_q != '0) begin
           job_q      <= Place;
           served_q   <= selected;
+          is_stale_q <= stash_writes_i[selected];
           hash_key_q <= stash[selected].key;
           state_q    <= Hash;
         end else if (sweep_i || clear_i) begin
@@ -277,7 +279,6 @@ module fl_context_engine #(
           phase_q    <= '0;
           rows_q     <= rows;
           flow_q     <= flow;
-          is_stale_q <= 1'b0;
           state_q    <= Read;
         end
       end

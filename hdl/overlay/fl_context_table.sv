@@ -100,6 +100,8 @@ module fl_context_table #(
   entry_t [3:0]                read;
   entry_t [3:0]                found_q;
   logic [3:0]                  bank_hit_q, free_q[Select:Last];
+  // Places that were not written when they were read, or in the cycle after.
+  logic [3:0]                  stable_q;
   place_t                      place_q[Select+1:Last];
   entry_t                      stash_found, stash_found_q;
   entry_t [Stash-1:0]          stash_q;
@@ -132,7 +134,8 @@ module fl_context_table #(
     context_o = stash_found_q.context_;
     for (int unsigned way = 0; way < 4; way++) begin
       context_o |= found_q[way].context_ & {ContextBits{bank_hit_q[way]}};
-      taken_o[way]      = found_q[way].valid;
+      taken_o[way]      = found_q[way].valid && found_q[way].key[KeyBits-1] == key_q[Select][KeyBits-1]
+          && stable_q[way] && !(bank_write[way] && bank_row[way] == rows_q[Select][way]);
       candidates_o[way] = found_q[way].context_[31:0];
     end
   end
@@ -260,6 +263,8 @@ module fl_context_table #(
     found_q             <= read;
     for (int unsigned way = 0; way < 4; way++) begin
       bank_hit_q[way] <= read[way].valid && read[way].key == key_q[1];
+      stable_q[way] <= !(wrote_q[way] && wrote_row_q[way] == rows_q[1][way])
+          && !(bank_write[way] && bank_row[way] == rows_q[1][way]);
       // A place counts as occupied if it was written when it was read, or later.
       free_q[Select][way] <= !read[way].valid && !(wrote_q[way] && wrote_row_q[way] == rows_q[1][way])
           && !(bank_write[way] && bank_row[way] == rows_q[1][way]);

@@ -394,7 +394,9 @@ module fl_efsm_element
       .row_i   (lookup_q[5].context_.timeouts),
       .config_o(own_timeouts)
   );
-  assign rearmed = (own_timeouts.idle == '1 || !lookup_q[5].present) ? lookup_q[5].context_.idle_deadline
+  // An access of the host restarts no timer.
+  assign rearmed = (own_timeouts.idle == '1 || !lookup_q[5].present || packet_q[5].host)
+      ? lookup_q[5].context_.idle_deadline
       : packet_q[5].arrival + own_timeouts.idle;
 
   fl_config_bank #(

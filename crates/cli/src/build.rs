@@ -27,7 +27,9 @@ use crate::vectors;
 
 pub(crate) fn build(args: &BuildArgs) -> Result<(), Failure> {
     if args.parameters.is_some() && args.target != Target::Overlay {
-        return Err(Failure::Input("--parameters requires --target overlay: other targets have no named sets of parameters".to_owned()));
+        return Err(Failure::Input(
+            "--parameters requires --target overlay: other targets have no named sets of parameters".to_owned(),
+        ));
     }
     match args.target {
         Target::Bpf => object(args),

@@ -185,8 +185,7 @@ impl Encoder<'_> {
             Policy::EvictHighest => 2,
         };
         bits.push(policy, 2);
-        let is_signed = |register: &Register| register.narrow.is_signed;
-        bits.push(context.registers.first().is_some_and(is_signed).into(), 1);
+        bits.push(context.rank_is_signed.into(), 1);
         for at in 0..sizes.registers as usize {
             bits.push(context.registers.get(at).map_or(0, |register| register.initial), 32);
         }
@@ -420,7 +419,7 @@ impl Encoder<'_> {
 const NO_TIMEOUT: u64 = u64::MAX;
 
 /// The pairs of timeouts, idle and hard, that the rows of an element set: number 0 is none.
-fn timeouts_of(stage: &Stage) -> Vec<(u64, u64)> {
+pub(crate) fn timeouts_of(stage: &Stage) -> Vec<(u64, u64)> {
     let mut pairs = vec![(NO_TIMEOUT, NO_TIMEOUT)];
     for next in stage.rows.iter().filter_map(|row| row.action.next) {
         let pair = (next.idle_ns.unwrap_or(NO_TIMEOUT), next.hard_ns.unwrap_or(NO_TIMEOUT));

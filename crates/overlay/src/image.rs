@@ -63,6 +63,8 @@ pub struct ContextStage {
     pub size: u32,
     /// The policy of a full table.
     pub policy: Policy,
+    /// True if an eviction compares the first register as two's complement.
+    pub rank_is_signed: bool,
     /// The initial value of each register.
     pub registers: Vec<Register>,
     /// Global registers.

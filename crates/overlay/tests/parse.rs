@@ -2,9 +2,7 @@
 //! The parse block against the reference parser.
 
 use flowloom_overlay::image::Image;
-use flowloom_overlay::vector::{
-    PARSED, SOURCES, UNIT_WORD, USER_BYTES, encode_vector, place, reach, source_words,
-};
+use flowloom_overlay::vector::{PARSED, SOURCES, UNIT_WORD, USER_BYTES, encode_vector, place, reach, source_words};
 use flowloom_overlay::{ConfigWrite, Parameters, Word};
 use flowloom_wire::field::Source;
 use flowloom_wire::{Graph, Header, Layers};

@@ -307,7 +307,7 @@ impl Machine {
             (None, false) => {
                 let victim = match victims {
                     _ if !is_full => None,
-                    Some(victims) => take_victim(victims, &element.name).and_then(|key| contexts.find(&key)),
+                    Some(victims) => take_victim(victims, &element.name, |key| contexts.find(key)),
                     None => contexts.victim(stateful),
                 };
                 if let Some(victim) = victim {
@@ -347,10 +347,12 @@ impl Machine {
     }
 }
 
-/// Takes the key of a context of this table out of the given evictions.
-fn take_victim(victims: &mut Vec<Eviction>, map: &str) -> Option<Vec<u8>> {
+/// Takes a stored context of this table out of the given evictions. One that is not stored remains: it is not evicted.
+fn take_victim(victims: &mut Vec<Eviction>, map: &str, find: impl Fn(&[u8]) -> Option<Slot>) -> Option<Slot> {
     let at = victims.iter().position(|victim| victim.map == map)?;
-    Some(victims.remove(at).key)
+    let slot = find(&victims[at].key)?;
+    victims.remove(at);
+    Some(slot)
 }
 
 /// The rows of an element, with the fields that each one reads.

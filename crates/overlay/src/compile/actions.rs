@@ -51,7 +51,7 @@ impl Compiler<'_> {
                 Err(lack) => self.problem(element, write.span, lack),
             }
         }
-        let swaps = take_swaps(&mut writes);
+        let swaps = take_swaps(&mut writes, &self.words.list);
         let mut steps = Vec::new();
         for step in &row.actions.steps {
             match self.step(&step.kind, registers, &new) {
@@ -184,6 +184,9 @@ impl Compiler<'_> {
             Expr::Ewma { average, sample, shift } => {
                 narrow_only("averages")?;
                 let (left, sample) = (self.operand(average, 0, registers)?, self.operand(sample, 0, registers)?);
+                if matches!(left, Operand::Constant(_)) || matches!(sample, Operand::Constant(_)) {
+                    return Err(Lack::with_help("averages a constant", "keep the value in metadata"));
+                }
                 let average = Average { average: left, sample, shift: *shift };
                 let at = registers.averages.iter().position(|known| *known == average).unwrap_or_else(|| {
                     registers.averages.push(average);
@@ -299,6 +302,10 @@ impl Compiler<'_> {
             let (value, if_rejected, values) = self.action_value(value, index, &mut registers, new)?;
             let width = (u32::from(width_bits) - 32 * u32::from(index)).min(32) as u8;
             let own = Narrow { width_bits: width, is_signed: is_signed && width < 32 };
+            if values.is_signed && values.width_bits < width && width < 32 {
+                let what = format!("extends a signed value of {} bits to {width}", values.width_bits);
+                return Err(Lack::with_help(what, "declare the register with the width of the destination"));
+            }
             let narrow = if values.width_bits < width { values } else { own };
             let lower = writes.last().and_then(|write: &Write| match write.source {
                 WriteSource::Alu(at) => Some(at),
@@ -408,7 +415,14 @@ fn alu_of(value: Value, lower: Option<u8>, alus: &mut Vec<Alu>) -> u8 {
 }
 
 /// Removes the writes that exchange adjacent words, and returns them as swaps.
-fn take_swaps(writes: &mut Vec<Write>) -> Vec<(u8, u8)> {
+fn take_swaps(writes: &mut Vec<Write>, words: &[Word]) -> Vec<(u8, u8)> {
+    // Words of fields of one width: a value of another one would have to be cut.
+    let are_alike = |a: u8, b: u8| match (words.get(usize::from(a)), words.get(usize::from(b))) {
+        (Some(Word::Field { field: a, index: i }), Some(Word::Field { field: b, index: j })) => {
+            i == j && a.width_bits() == b.width_bits()
+        }
+        _ => false,
+    };
     let moves = |writes: &[Write], to: u8, from: u8| {
         let source = WriteSource::Operand(Operand::Word(from));
         writes.iter().any(|write| write.word == to && write.source == source && write.if_rejected.is_none())
@@ -416,7 +430,7 @@ fn take_swaps(writes: &mut Vec<Write>) -> Vec<(u8, u8)> {
     let pairs: Vec<(u8, u8)> = writes
         .iter()
         .map(|write| (write.word & !1, write.word | 1))
-        .filter(|&(a, b)| moves(writes, a, b) && moves(writes, b, a))
+        .filter(|&(a, b)| are_alike(a, b) && moves(writes, a, b) && moves(writes, b, a))
         .collect();
     let mut swaps = Vec::new();
     for (a, b) in pairs {

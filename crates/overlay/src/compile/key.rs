@@ -22,7 +22,7 @@ impl Compiler<'_> {
             if let ModelPart::Field(field) = part
                 && presence_of(*field) != 0
             {
-                presence |= 1 << self.presence_bit(presence_of(*field));
+                presence |= 1_u32.checked_shl(self.presence_bit(presence_of(*field))).unwrap_or(0);
             }
         }
         // Both ports of a transport header take one word.

@@ -246,6 +246,14 @@ impl Compiler<'_> {
                 Policy::Reject
             }
         };
+        let ranked = match stateful.policy {
+            ModelPolicy::EvictLowest(at) | ModelPolicy::EvictHighest(at) => Some(&stateful.registers[usize::from(at)]),
+            ModelPolicy::Reject | ModelPolicy::EvictOldest => None,
+        };
+        if ranked.is_some_and(|register| register.ty.width_bits > 32) {
+            let lack = Lack::with_help("evicts by a register of more than 32 bits", "use a register of 32 bits");
+            self.problem(element, stateful.policy_span, lack);
+        }
         let key = match &stateful.key {
             None => None,
             Some(_) => match self.key(stateful) {
@@ -280,6 +288,7 @@ impl Compiler<'_> {
             key,
             size,
             policy,
+            rank_is_signed: ranked.is_some_and(|register| register.ty.signed),
             registers: registers.described(&stateful.registers, &registers.flow),
             globals: registers.described(&stateful.globals, &registers.global),
             states,
@@ -333,16 +342,15 @@ impl Compiler<'_> {
         for (at, element) in
             stages.iter().flatten().map(|stage| (stage, &self.function.elements[usize::from(stage.element)]))
         {
-            let mut pairs: Vec<(Option<u64>, Option<u64>)> =
-                at.rows.iter().filter_map(|row| row.action.next).map(|next| (next.idle_ns, next.hard_ns)).collect();
-            pairs.sort_unstable();
-            pairs.dedup();
+            if at.context.is_none() {
+                continue;
+            }
             let found = Use {
                 parameter: "timeouts",
-                what: "pairs of timeouts",
+                what: "pairs of timeouts, with that of contexts without timers",
                 element: Some(element.name.clone()),
                 span: Some(element.span),
-                needed: pairs.len() as u32,
+                needed: crate::encode::timeouts_of(at).len() as u32,
                 available: TIMEOUTS as u32,
             };
             if self.uses.iter().all(|known| known.parameter != "timeouts" || known.needed < found.needed) {

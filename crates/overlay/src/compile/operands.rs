@@ -111,16 +111,16 @@ impl Registers {
         };
         let mut flow = vec![0; stateful.registers.len()];
         let order = [first].into_iter().chain((0..flow.len()).filter(|at| *at != first)).take(flow.len());
-        let mut next = 0;
+        let mut next = 0_u8;
         for at in order {
             flow[at] = next;
-            next += words_of(stateful.registers[at].ty.width_bits);
+            next = next.saturating_add(words_of(stateful.registers[at].ty.width_bits));
         }
         let mut global = Vec::new();
-        let mut next = 0;
+        let mut next = 0_u8;
         for variable in &stateful.globals {
             global.push(next);
-            next += words_of(variable.ty.width_bits);
+            next = next.saturating_add(words_of(variable.ty.width_bits));
         }
         let types = |variables: &[Variable]| variables.iter().map(|variable| variable.ty).collect();
         let types = (types(&stateful.registers), types(&stateful.globals));
@@ -186,7 +186,10 @@ impl Compiler<'_> {
     /// Word number `index` of an expression that is a value by itself; `None` if it is an operation.
     pub(super) fn atom(&mut self, expr: &Expr, index: u8, registers: &Registers) -> Result<Option<Operand>, Lack> {
         if let Some(word) = self.sum_of_segment(expr) {
-            return Ok(Some(if index == 0 { Operand::Word(self.words.read(word)) } else { Operand::Constant(0) }));
+            return match index {
+                0 => Ok(Some(Operand::Word(self.words.read(word)))),
+                _ => Err(Lack::with_help("adds sequence numbers in 64 bits", "use values of 32 bits")),
+            };
         }
         let operand = match expr {
             Expr::Constant(value) => Operand::Constant((u128::from(*value) >> (32 * u32::from(index))) as u32),

@@ -62,7 +62,8 @@ impl Compiler<'_> {
         );
         if match_words.len() > MAX_NUMBER || comparators.len() > MAX_NUMBER {
             let (words, compared) = (match_words.len(), comparators.len());
-            let what = format!("compares {words} words and has {compared} comparators, expected at most {MAX_NUMBER} of each");
+            let what =
+                format!("compares {words} words and has {compared} comparators, expected at most {MAX_NUMBER} of each");
             self.problem(element, element.span, Lack::new(what));
             return self.empty_stage(number, element, context);
         }
@@ -89,7 +90,14 @@ impl Compiler<'_> {
                 expanded = expand(&expanded, form, &match_words, &comparators);
                 minimise_some(&mut expanded);
                 if expanded.len() > MAX_ROWS {
-                    self.problem(element, row.span, Lack::new(format!("has a row that expands to {} ternary rows, expected at most {MAX_ROWS}", expanded.len())));
+                    self.problem(
+                        element,
+                        row.span,
+                        Lack::new(format!(
+                            "has a row that expands to {} ternary rows, expected at most {MAX_ROWS}",
+                            expanded.len()
+                        )),
+                    );
                     break;
                 }
             }
@@ -111,10 +119,8 @@ impl Compiler<'_> {
             }
         }
         if registers.averages.len() > AVERAGES {
-            let what = format!(
-                "has {} different moving averages, expected at most {AVERAGES}",
-                registers.averages.len()
-            );
+            let what =
+                format!("has {} different moving averages, expected at most {AVERAGES}", registers.averages.len());
             self.problem(element, element.span, Lack::new(what));
         }
         let otherwise = self.otherwise(element, placed);
@@ -154,7 +160,7 @@ impl Compiler<'_> {
         let implied = |set: &u32| sets.iter().any(|other| other != set && other & !set == 0);
         let mut bits = Ternary::default();
         for set in sets.iter().filter(|set| !implied(set)) {
-            let bit = 1 << self.presence_bit(*set);
+            let bit = bit_of(self.presence_bit(*set));
             bits = Ternary { mask: bits.mask | bit, value: bits.value | bit };
         }
         bits
@@ -267,7 +273,7 @@ fn expand(rows: &[TernaryRow], form: &Form, words: &[Word], comparators: &[Compa
     for row in rows {
         match form {
             Form::Presence(bit, is_present) => {
-                let presence = both(row.presence, 1 << bit, u32::from(*is_present) << bit);
+                let presence = both(row.presence, bit_of(*bit), if *is_present { bit_of(*bit) } else { 0 });
                 expanded.extend(presence.map(|presence| TernaryRow { presence, ..row.clone() }));
             }
             Form::Full(is_full) => {
@@ -296,6 +302,11 @@ fn with_cube(row: &TernaryRow, cube: &[Bits], words: &[Word]) -> Option<TernaryR
         row.words[at] = both(row.words[at], mask, value)?;
     }
     Some(row)
+}
+
+/// A presence bit; none for a number beyond those of any machine, which is refused.
+fn bit_of(number: u32) -> u32 {
+    1_u32.checked_shl(number).unwrap_or(0)
 }
 
 /// The intersection with further bits; `None` if they contradict.

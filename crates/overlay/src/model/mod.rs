@@ -543,8 +543,7 @@ impl State {
                 if is_full {
                     let rank = |context: &Context| {
                         let value = context.registers[0];
-                        let is_signed = stage.registers.first().is_some_and(|first| first.narrow.is_signed);
-                        if is_signed { i64::from(value as i32) } else { i64::from(value) }
+                        if stage.rank_is_signed { i64::from(value as i32) } else { i64::from(value) }
                     };
                     let chosen = match stage.policy {
                         Policy::Reject => None,

@@ -176,3 +176,40 @@ impl Table {
         (self.stored, self.turn, self.way) = (0, 0, 0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn context(rank: u32) -> Context {
+        let mut registers = [0; MAX_REGISTERS];
+        registers[0] = rank;
+        let (idle_deadline_ns, hard_deadline_ns) = (NO_DEADLINE, NO_DEADLINE);
+        Context { state: 1, registers, idle_ns: 0, idle_deadline_ns, hard_deadline_ns }
+    }
+
+    fn key(number: u32) -> Key {
+        let mut key = [0; MAX_KEY];
+        key[0] = number;
+        key
+    }
+
+    /// The victim has the smallest rank among the entries in the places of the key, and all entries are found.
+    #[test]
+    fn a_victim_is_the_least_of_its_candidates() {
+        let parameters = Parameters { contexts: 64, ..Parameters::PAPER };
+        let mut table = Table::new(&parameters);
+        for number in 0..60 {
+            table.insert(&key(number), &context(number.wrapping_mul(0x9e37_79b9)));
+        }
+        while table.step() && table.stash().any(|at| table.places[at].is_some()) {}
+        assert!((0..60).all(|number| table.find(&key(number)).is_some()) && table.len() == 60);
+        for wanted in 1000..1100 {
+            let (place, victim) = table.victim(&key(wanted), |context| context.registers[0].into()).expect("an entry");
+            let candidates = table.candidates(&key(wanted));
+            let ranks = candidates.iter().filter_map(|at| Some(table.places[*at].as_ref()?.context.registers[0]));
+            assert_eq!(table.get(place).map(|context| context.registers[0]), ranks.min());
+            assert!(candidates.contains(&place.0) && table.find(&victim) == Some(place));
+        }
+    }
+}

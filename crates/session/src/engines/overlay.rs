@@ -55,7 +55,8 @@ fn check(function: &Function) -> Compatibility {
         return compatibility;
     }
     let refusals = compilation.refusals(function).into_iter();
-    let reasons: Vec<Reason> = refusals.map(|found| Reason { insn: None, what: found.what, help: found.help }).collect();
+    let reasons: Vec<Reason> =
+        refusals.map(|found| Reason { insn: None, what: found.what, help: found.help }).collect();
     let summary = match &reasons[..] {
         [only] => only.what.clone(),
         [first, rest @ ..] => format!("{}; and {} more", first.what, rest.len()),
