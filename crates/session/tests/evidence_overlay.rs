@@ -9,7 +9,7 @@ use flowloom_testkit::is_selected;
 use flowloom_verify::Reached;
 
 use crate::adversarial;
-use crate::overlay::elements::{self, LARGE, SMALL, image_of};
+use crate::overlay::elements::{self, LARGE, SIZE, SMALL, image_of};
 use crate::overlay::{REFUSED, engines, is_equal, random_functions};
 use crate::verified::{captures, random, shipped};
 
@@ -87,7 +87,7 @@ fn evidence_overlay_elements() {
         let (folder, file) = path.split_once('/').unwrap();
         let name = if folder == file { folder.to_owned() } else { path.clone() };
         let sets = [&SMALL, &LARGE].into_iter();
-        let fitting = sets.filter(|set| image_of(&name, set).is_some()).min_by_key(|set| set.words);
+        let fitting = sets.filter(|set| image_of(&name, set, SIZE).is_some()).min_by_key(|set| set.words);
         let Some(parameters) = fitting else {
             println!("{name:44} refused");
             continue;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use flowloom_cosim::{Design, Model, Simulation};
 use flowloom_efsm::model::Function;
 use flowloom_engine::Packet;
-use flowloom_overlay::{ConfigWrite, HeaderVector, Image, Overlay, Parameters, compile, encode, rtl};
+use flowloom_overlay::{ConfigWrite, HeaderVector, Image, Overlay, Parameters, StoredContexts, compile, encode, rtl};
 use flowloom_testkit::{Rng, skip};
 use flowloom_verify::Arrival;
 
@@ -18,7 +18,7 @@ use crate::verified::shipped;
 /// Packets of a trace in the test.
 const QUICK_PACKETS: usize = 10_000;
 /// Contexts of a table.
-const SIZE: u32 = 700;
+pub(crate) const SIZE: u32 = 700;
 /// Packets that traces of few flows repeat.
 const FEW_FLOWS: usize = 16;
 /// Cycles without a packet that leaves, after which packets are lost.
@@ -155,10 +155,10 @@ impl Chain {
 type Left = (Vec<u32>, u64, u8, u32);
 
 /// A shipped function with small tables, and its image.
-pub(crate) fn image_of(name: &str, parameters: &Parameters) -> Option<(Arc<Function>, Arc<Image>)> {
+pub(crate) fn image_of(name: &str, parameters: &Parameters, size: u32) -> Option<(Arc<Function>, Arc<Image>)> {
     let mut function = (*shipped::function(name, &[])).clone();
     for stateful in function.elements.iter_mut().filter_map(|element| element.stateful.as_mut()) {
-        stateful.size = stateful.size.min(SIZE);
+        stateful.size = stateful.size.min(size);
     }
     let function = Arc::new(function);
     let compilation = compile(&function, parameters);
@@ -180,8 +180,9 @@ fn traces(function: &Arc<Function>, seed: u64, count: usize, of_few: usize) -> V
 
 /// Compares the elements in simulation with the software model: every header vector that leaves, and the contexts at
 /// the end.
-fn is_equal(chain: &mut Chain, overlay: &mut Overlay, packets: &[Arrival], of: &str) {
-    let image = Arc::clone(overlay.image());
+///
+/// `overlays` are the functions of both banks; each packet is of one of them.
+fn is_equal(chain: &mut Chain, overlays: &mut [Overlay], packets: &[(usize, Arrival)], of: &str) {
     let words = chain.parameters.words as usize;
     let mut expected: Vec<Left> = Vec::new();
     let mut found: Vec<Option<Left>> = vec![None; packets.len()];
@@ -189,11 +190,12 @@ fn is_equal(chain: &mut Chain, overlay: &mut Overlay, packets: &[Arrival], of: &
     while missing > 0 && idle_cycles < MAX_IDLE_CYCLES {
         let sent = expected.len();
         if sent < packets.len() && chain.get("room_o") == 1 {
-            let arrival = &packets[sent];
+            let (bank, arrival) = &packets[sent];
+            let overlay = &mut overlays[*bank];
             latest_ns = arrival.time_ns.max(latest_ns);
             let packet = Packet { bytes: &arrival.bytes, port: arrival.port };
             let mut header = overlay.arrive(&packet, latest_ns);
-            chain.send(sent as u32, &header, image.entry, 0);
+            chain.send(sent as u32, &header, overlay.image().entry, *bank as u8);
             let departed = overlay.run_header(&mut header);
             expected.push((header.words[..words].to_vec(), header.written, departed.terminal, departed.port));
         } else {
@@ -216,9 +218,20 @@ fn is_equal(chain: &mut Chain, overlay: &mut Overlay, packets: &[Arrival], of: &
     chain.set("in_valid_i", 0);
     assert_eq!(missing, 0, "{of}: packets that did not leave, of {} sent", expected.len());
     for (number, (found, expected)) in found.iter().zip(&expected).enumerate() {
-        assert_eq!(found.as_ref(), Some(expected), "{of}: packet {number}, port {}", packets[number].port);
+        assert_eq!(found.as_ref(), Some(expected), "{of}: packet {number}, port {}", packets[number].1.port);
     }
-    for (stage, contexts) in overlay.contexts() {
+    let mut expected: BTreeMap<u8, StoredContexts> = BTreeMap::new();
+    for (bank, overlay) in overlays.iter().enumerate() {
+        for (stage, contexts) in overlay.contexts() {
+            // The last byte of a key is its bank.
+            let of_bank = contexts.into_iter().map(|(mut key, context)| {
+                key.iter_mut().last().into_iter().for_each(|last| *last = bank as u8);
+                (key, context)
+            });
+            expected.entry(stage).or_default().extend(of_bank);
+        }
+    }
+    for (stage, contexts) in expected {
         assert_eq!(chain.contexts(stage), contexts, "{of}: contexts of stage {stage}");
     }
 }
@@ -226,13 +239,14 @@ fn is_equal(chain: &mut Chain, overlay: &mut Overlay, packets: &[Arrival], of: &
 /// Runs a function on its traces, each from a reset on; returns the number of packets.
 pub(crate) fn run(test: &str, name: &str, parameters: &Parameters, (count, of_few): (usize, usize)) -> Option<usize> {
     let seed = Rng::from_env(1).next_u64();
-    let (function, image) = image_of(name, parameters)?;
+    let (function, image) = image_of(name, parameters, SIZE)?;
     let mut packets_run = 0;
     for (of, packets) in traces(&function, seed, count, of_few) {
         let mut chain = Chain::start(test, parameters)?;
         chain.load(0, &encode(&image));
-        let mut overlay = Overlay::new(Arc::clone(&function), Arc::clone(&image));
-        is_equal(&mut chain, &mut overlay, &packets, &format!("{name}, {of}"));
+        let mut overlays = [Overlay::new(Arc::clone(&function), Arc::clone(&image))];
+        let packets: Vec<(usize, Arrival)> = packets.into_iter().map(|packet| (0, packet)).collect();
+        is_equal(&mut chain, &mut overlays, &packets, &format!("{name}, {of}"));
         packets_run += packets.len();
     }
     Some(packets_run)
@@ -247,4 +261,27 @@ fn the_elements_are_equal_to_the_model() {
     for name in ["policer", "dynamic_nat", "paxos_acceptor"] {
         run("the_elements_are_equal_to_the_model", name, &SMALL, (QUICK_PACKETS, 1000));
     }
+}
+
+/// Two functions are loaded, and packets in consecutive cycles switch between them 1,000 times: each packet is
+/// processed by one of them wholly, and both keep their contexts.
+#[test]
+fn packets_switch_between_two_functions() {
+    const SWITCHES: usize = 1000;
+    const BETWEEN: usize = 3;
+    let seed = Rng::from_env(1).next_u64();
+    let test = "packets_switch_between_two_functions";
+    // Both share the places of the tables.
+    let functions = ["dynamic_nat", "policer"].map(|name| image_of(name, &SMALL, SIZE / 2).unwrap());
+    let Some(mut chain) = Chain::start(test, &SMALL) else { return };
+    let mut overlays: Vec<Overlay> = Vec::new();
+    let mut own = Vec::new();
+    for (bank, (function, image)) in functions.iter().enumerate() {
+        chain.load(bank as u8, &encode(image));
+        overlays.push(Overlay::new(Arc::clone(function), Arc::clone(image)));
+        own.push(shipped::made(function, seed, SWITCHES * BETWEEN).into_iter());
+    }
+    let banks = (0..SWITCHES * BETWEEN).map(|number| number / BETWEEN % 2);
+    let packets: Vec<(usize, Arrival)> = banks.filter_map(|bank| Some((bank, own[bank].next()?))).collect();
+    is_equal(&mut chain, &mut overlays, &packets, "two functions");
 }
