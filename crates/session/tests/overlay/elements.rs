@@ -281,7 +281,7 @@ fn packets_switch_between_two_functions() {
         overlays.push(Overlay::new(Arc::clone(function), Arc::clone(image)));
         own.push(shipped::made(function, seed, SWITCHES * BETWEEN).into_iter());
     }
-    let banks = (0..SWITCHES * BETWEEN).map(|number| number / BETWEEN % 2);
+    let banks = (0..(SWITCHES + 1) * BETWEEN).map(|number| number / BETWEEN % 2);
     let packets: Vec<(usize, Arrival)> = banks.filter_map(|bank| Some((bank, own[bank].next()?))).collect();
     is_equal(&mut chain, &mut overlays, &packets, "two functions");
 }
