@@ -73,8 +73,13 @@ fn check_targets(args: &CheckArgs) -> Result<(), Failure> {
     let is_unsafe = args.target.is_empty() && verified.as_ref().is_some_and(Verified::is_refused);
     let is_fit = targets.iter().all(|t| t.fit.runs != Some(false)) && !is_unsafe;
     let untried = targets.iter().find(|t| t.fit.runs.is_none() && !args.target.is_empty());
+    let is_overlay_named = args.target.iter().any(|target| target.as_str() == "overlay");
+    let of_overlay = loaded.function().filter(|_| is_overlay_named);
     if args.json {
         let mut report = as_json(&loaded, program.as_deref().ok(), &targets);
+        if let Some(function) = of_overlay {
+            report["overlay"] = overlay::json(function);
+        }
         report["verified"] = match (&verified, &program) {
             (Some(verified), Ok(program)) => verified.json(program, args.verbose)?,
             _ => Value::Null,
@@ -99,9 +104,7 @@ fn check_targets(args: &CheckArgs) -> Result<(), Failure> {
         if let (Some(verified), Ok(program)) = (&verified, &program) {
             text.push_str(&verified.text(program, ""));
         }
-        if let (true, Some(function)) =
-            (args.target.iter().any(|target| target.as_str() == "overlay"), loaded.function())
-        {
+        if let Some(function) = of_overlay {
             text.push('\n');
             text.push_str(&overlay::text(function));
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tests of `flowloom check`: the targets that run a function, and the row that a target cannot run.
 
-use crate::common::{BIG_FLOW, exits, generated, kernel, large_with_counters, name, ok, put, run};
+use crate::common::{BIG_FLOW, exits, generated, json, kernel, large_with_counters, name, ok, put, run};
 
 const COPIES: &str = "function copies;
 stateful s {
@@ -162,4 +162,48 @@ fn a_set_is_read_from_a_file_beside_the_source() {
     )
     .unwrap();
     ok(&["test", name(&path)]);
+}
+
+const POLICER: &str = "functions/policer/policer.efsm";
+
+const OPTIONS: &str = "function options;
+stateful s {
+    key ip.src;
+    states a;
+    on a when tcp.opt.wscale == 5 { drop; }
+    on a { pass; }
+}
+";
+
+#[test]
+fn the_resource_table_of_the_overlay_names_what_is_missing() {
+    let text = ok(&["check", POLICER, "--target", "overlay"]);
+    assert!(text.contains("register words") && text.contains("paper") && text.contains("dual_stack"), "{text}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = put(&folder, "options.efsm", OPTIONS);
+    let refused = exits(1, &["check", name(&path), "--target", "overlay", "--json"]).json();
+    let sets = refused["overlay"].as_array().unwrap();
+    let names: Vec<&str> = sets.iter().map(|set| set["parameters"].as_str().unwrap()).collect();
+    assert_eq!(names, ["paper", "dual_stack"]);
+    for set in sets {
+        let reason = set["reasons"][0].as_str().unwrap();
+        assert!(reason.contains("options.efsm:5") && reason.contains("tcp.opt.wscale"), "{set}");
+        assert!(!set["uses"].as_array().unwrap().is_empty(), "{set}");
+    }
+    exits(1, &["build", name(&path), "--target", "overlay", "-o", name(folder.path())]).stderr_has(&[
+        "does not fit the parameters `dual_stack`",
+        "options.efsm:5",
+        "tcp.opt.wscale",
+    ]);
+}
+
+#[test]
+fn the_image_of_a_function_holds_the_words_that_build_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    let built = json(&["build", POLICER, "--target", "overlay", "--json", "-o", name(folder.path())]);
+    let image = std::fs::read_to_string(built["image"].as_str().unwrap()).unwrap();
+    let words = image.lines().filter(|line| !line.starts_with('#')).count() as u64;
+    assert_eq!((&built["parameters"], built["words"].as_u64()), (&"paper".into(), Some(words)));
+    assert!(words > 0);
 }

@@ -44,6 +44,15 @@ pub(super) fn text(function: &Function) -> String {
     text
 }
 
+/// The resource table of each named set of parameters as JSON, and the reasons why the function does not fit it.
+pub(super) fn json(function: &Function) -> Value {
+    let of_set = |set| {
+        let compilation = compile(function, set);
+        json!({"parameters": set.name, "uses": uses_json(&compilation), "reasons": reasons(function, &compilation)})
+    };
+    Parameters::NAMED.into_iter().map(of_set).collect()
+}
+
 /// The uses as JSON.
 pub(crate) fn uses_json(compilation: &Compilation) -> Value {
     let uses = compilation.uses.iter().map(|used| {
@@ -57,9 +66,5 @@ pub(crate) fn uses_json(compilation: &Compilation) -> Value {
 
 /// The reasons why a function does not fit, with their places in the source.
 pub(crate) fn reasons(function: &Function, compilation: &Compilation) -> Vec<String> {
-    let text = |found: Refusal| match found.help {
-        Some(help) => format!("{} ({help})", found.what),
-        None => found.what,
-    };
-    compilation.refusals(function).into_iter().map(text).collect()
+    compilation.refusals(function).iter().map(Refusal::to_string).collect()
 }

@@ -135,6 +135,13 @@ pub struct Refusal {
     pub help: Option<&'static str>,
 }
 
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        self.help.map_or(Ok(()), |help| write!(f, " ({help})"))
+    }
+}
+
 /// Compiles a function for a machine.
 pub fn compile(function: &Function, parameters: &Parameters) -> Compilation {
     let mut compiler = Compiler {

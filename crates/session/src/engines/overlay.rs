@@ -69,11 +69,7 @@ fn load(loaded: &Loaded, _: &EngineOptions) -> Result<Started, SessionError> {
     let Some(function) = loaded.function() else { return Err(SessionError::Input(NOT_A_SOURCE.to_owned())) };
     let compilation = compile_for_smallest(function);
     if !compilation.fits() {
-        let text = |found: Refusal| match found.help {
-            Some(help) => format!("{} ({help})", found.what),
-            None => found.what,
-        };
-        let reasons: Vec<String> = compilation.refusals(function).into_iter().map(text).collect();
+        let reasons: Vec<String> = compilation.refusals(function).iter().map(Refusal::to_string).collect();
         return Err(SessionError::Refused(format!(
             "`{}` does not fit the machine with the parameters `{}`: {}",
             loaded.name(),
