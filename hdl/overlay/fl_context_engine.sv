@@ -96,7 +96,8 @@ module fl_context_engine #(
   job_e                    job_q;
   logic [2:0]              phase_q, turns_q;
   logic [StashBits-1:0]    served_q, next_q;
-  logic [1:0]              way_q, target_q;
+  logic [1:0]              target_q, replaced_way;
+  logic [15:0]             random_q;
   logic [RowBits:0]        sweep_q;
   logic [3:0]              ways_q;
   logic [31:0]             swept_q;
@@ -120,7 +121,7 @@ module fl_context_engine #(
       .key_i (hash_key_q),
       .rows_o(rows)
   );
-  assign flow = FlowBits'({rows[1], rows[0]});
+  assign flow = {rows[1][FlowBits/2-1:0], rows[0][FlowBits/2-1:0]};
 
   function automatic logic expired(entry_t entry, logic [63:0] now, logic clear, logic clear_bank);
     logic [63:0] idle_deadline = entry.context_[IdleAt+:64];
@@ -135,6 +136,9 @@ module fl_context_engine #(
     in_flight = 1'b0;
     for (int unsigned age = 1; age < Hold; age++) in_flight |= valid[age] && hashes[age] == of;
   endfunction
+
+  // The entry that is replaced where no place is free. With a fixed order, exchanges could go in a circle.
+  assign replaced_way = {random_q[8], random_q[0]};
 
   function automatic logic [1:0] first(logic [3:0] ways);
     for (int unsigned way = 0; way < 4; way++) begin
@@ -304,9 +308,9 @@ module fl_context_engine #(
               target_q <= first(free);
               state_q  <= Change;
             end else begin
-              target_q    <= way_q;
-              other_q     <= read_q[way_q];
-              hash_key_q  <= read_q[way_q].key;
+              target_q    <= replaced_way;
+              other_q     <= read_q[replaced_way];
+              hash_key_q  <= read_q[replaced_way].key;
               exchanges_q <= 1'b1;
               state_q     <= HashOther;
             end
@@ -343,7 +347,7 @@ module fl_context_engine #(
           state_q <= Idle;
           if (job_q == Place) begin
             next_q <= (served_q == LastStash) ? '0 : served_q + 1'b1;
-            if (exchanges_q) way_q <= way_q + 1'b1;
+            if (exchanges_q) random_q <= {1'b0, random_q[15:1]} ^ (random_q[0] ? 16'hb400 : 16'h0);
           end
         end
       end
@@ -352,7 +356,7 @@ module fl_context_engine #(
       state_q  <= Idle;
       turns_q  <= '0;
       next_q   <= '0;
-      way_q    <= '0;
+      random_q <= 16'd1;
       sweep_q  <= '0;
       swept_q  <= '0;
     end

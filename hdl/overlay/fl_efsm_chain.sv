@@ -55,6 +55,7 @@ module fl_efsm_chain
     output logic                   out_valid_o,
     output logic [SideBits-1:0]    out_side_o,
     output logic                   out_bank_o,
+    output logic [63:0]            out_now_o,
     output logic [Words-1:0][31:0] out_words_o,
     output logic [Words-1:0]       out_written_o,
     output logic [2:0]             out_terminal_o,
@@ -299,6 +300,7 @@ module fl_efsm_chain
   assign out_valid_o    = packets[Last].valid;
   assign out_side_o     = packets[Last].side;
   assign out_bank_o     = packets[Last].bank;
+  assign out_now_o      = packets[Last].arrival;
   assign out_words_o    = packets[Last].words;
   assign out_written_o  = packets[Last].written;
   assign out_terminal_o = packets[Last].terminal;

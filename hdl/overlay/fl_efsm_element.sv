@@ -76,7 +76,8 @@ module fl_efsm_element
     output logic                   host_found_o,
     output logic                   host_refused_o,
     output logic [ContextBits-1:0] host_context_o,
-    // The sweep, while sweep_i or clear_i is high: expired contexts are removed, and with clear_i those of a bank.
+    // The sweep, while sweep_i or clear_i is high: expired contexts are removed, and with clear_i those of a bank. Its
+    // time, which is that of accesses of the host, too, is at most the arrival time of each packet that has not left.
     input  logic [63:0]            sweep_now_i,
     input  logic                   sweep_i,
     input  logic                   clear_i,
@@ -99,8 +100,10 @@ module fl_efsm_element
 
   localparam logic [7:0] Unit = {Stage, 4'd0};
   localparam int unsigned Hold = 7;
-  localparam int unsigned FlowBits = 16;
   localparam int unsigned RowBits = $clog2(TableRows);
+  // FK1 is made of the lower bits of two rows: their upper bits are uneven where TableRows is not a power of two.
+  localparam int unsigned FlowHalf = (RowBits < 8) ? RowBits : 8;
+  localparam int unsigned FlowBits = 2 * FlowHalf;
   localparam int unsigned InstructionBits = $clog2(Rows);
   localparam int unsigned Operands = Words + Registers + Globals + 4;
   localparam int unsigned OperandBits = $clog2(Operands);
@@ -245,7 +248,7 @@ module fl_efsm_element
       .valid_i       (valid_q[2]),
       .ready_o       (scheduler_ready),
       .uses_i        (packet_q[2].keyed),
-      .hash_i        (FlowBits'({rows[1], rows[0]})),
+      .hash_i        ({rows[1][FlowHalf-1:0], rows[0][FlowHalf-1:0]}),
       .data_i        ({packet_q[2], key_q[2], rows}),
       .stall_i       (stall),
       .alone_i       (alone),
@@ -269,7 +272,6 @@ module fl_efsm_element
   logic [3:0]             taken;
   logic [3:0][31:0]       candidates;
   logic [1:0]             victim;
-  logic [63:0]            latest_q;
 
   fl_context_table #(
       .KeyBits    (KeyBits + 1),
@@ -302,7 +304,7 @@ module fl_efsm_element
       .lock_hash_o   (lock_hash),
       .stored_o      (stored),
       .room_o        (stash_room),
-      .now_i         (latest_q),
+      .now_i         (sweep_now_i),
       .sweep_i,
       .clear_i,
       .clear_bank_i,
@@ -613,10 +615,6 @@ module fl_efsm_element
       end
     end
 
-    // The largest time so far.
-    if (valid_i && now_i > latest_q) latest_q <= now_i;
-    if (sweep_now_i > latest_q) latest_q <= sweep_now_i;
-
     if (config_i.valid && config_i.unit == Unit + 8'd7) begin
       if (config_i.index == 16'd0) sizes_q[config_i.bank] <= config_i.data;
       if (config_i.index == 16'd1) serial_q[config_i.bank] <= config_i.data[0];
@@ -626,7 +624,6 @@ module fl_efsm_element
     end
     if (rst_i) begin
       valid_q  <= '0;
-      latest_q <= '0;
       sizes_q  <= '1;
       serial_q <= '0;
     end

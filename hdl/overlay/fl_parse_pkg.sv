@@ -30,7 +30,8 @@ package fl_parse_pkg;
     WordUnit,
     PresenceUnit,
     TargetUnit,
-    OwnerUnit
+    OwnerUnit,
+    EntryUnit
   } unit_e;
 
   // A position in words, and a number of words.

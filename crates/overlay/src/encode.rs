@@ -9,7 +9,6 @@ use crate::image::{
     Action, Alu, Average, Comparator, Creates, Destination, Image, KeyPart, KeySelect, Narrow, Offset, Operand,
     Operation, Policy, Register, Relation, Stage, Terminal, TernaryRow, WriteSource,
 };
-use crate::model::Context;
 use crate::parameters::{Parameters, STATELESS_ALUS, TIMEOUTS};
 
 /// A write of a configuration word.
@@ -135,6 +134,16 @@ pub fn encode(image: &Image) -> Vec<ConfigWrite> {
         }
     }
     writes
+}
+
+/// The writes of the global registers of a stage.
+pub(crate) fn globals_of(stage: u8, globals: &[u32]) -> Vec<ConfigWrite> {
+    let write = |(at, &data): (usize, &u32)| ConfigWrite {
+        unit: 16 * stage + unit::REGISTERS,
+        index: FIRST_GLOBAL + at as u16,
+        data,
+    };
+    globals.iter().enumerate().map(write).collect()
 }
 
 struct Encoder<'a> {
@@ -428,26 +437,6 @@ pub(crate) fn timeouts_of(stage: &Stage) -> Vec<(u64, u64)> {
         }
     }
     pairs
-}
-
-/// A context in the form in which the hardware stores it, in bytes, little endian: registers, state, number of the pair
-/// of timeouts, deadlines.
-///
-/// The number is that of the pair with the context's idle timeout, and a hard one only if the context has one.
-pub(crate) fn stored_context(parameters: &Parameters, stage: &Stage, context: &Context) -> Vec<u8> {
-    let mut bits = Bits::default();
-    for at in 0..parameters.registers as usize {
-        bits.push(context.registers[at], 32);
-    }
-    bits.push(context.state.into(), 8);
-    let idle = if context.idle_ns == 0 { NO_TIMEOUT } else { context.idle_ns };
-    let has_hard = context.hard_deadline_ns != NO_TIMEOUT;
-    let pair = |&(of_idle, hard): &(u64, u64)| of_idle == idle && (hard != NO_TIMEOUT) == has_hard;
-    bits.push(timeouts_of(stage).iter().position(pair).unwrap_or(0) as u32, 4);
-    bits.push_wide(context.idle_deadline_ns);
-    bits.push_wide(context.hard_deadline_ns);
-    let bytes: Vec<u8> = bits.words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    bytes[..bits.len.div_ceil(8) as usize].to_vec()
 }
 
 fn operation_number(operation: Operation) -> u32 {

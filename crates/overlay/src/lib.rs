@@ -10,12 +10,13 @@
 //! - [`Parameters`] are the sizes of a machine, which synthesis fixes.
 //! - [`compile`] makes the [`Image`] of a function, and says what of the machine it uses.
 //! - [`Overlay`] runs an image.
-//! - [`encode`] and [`rtl`] are the way to the hardware.
+//! - [`encode`] and [`rtl`] are the way to the hardware, [`Driver`] programs it through its [`registers`].
 //! - [`Scheduler`] is the flow scheduler of an element, cycle by cycle.
 //! - [`LineTest`] measures loss and waits of a machine at line rate.
 #![forbid(unsafe_code)]
 
 mod compile;
+mod driver;
 mod encode;
 mod error;
 pub mod image;
@@ -23,19 +24,23 @@ mod line;
 mod listing;
 mod model;
 mod parameters;
+pub mod registers;
 pub mod rtl;
 mod scheduler;
+mod stored;
 mod ternary;
 pub mod vector;
 mod word;
 
 pub use compile::{Compilation, Problem, Refusal, Use, compile};
+pub use driver::{Bus, Driver, DriverError};
 pub use encode::{ConfigWrite, encode};
 pub use error::OverlayError;
 pub use image::Image;
 pub use line::{Hazards, LineReport, LineTest};
 pub use listing::{configuration, listing};
-pub use model::{Departed, HeaderVector, Overlay, StoredContexts};
+pub use model::{Departed, HeaderVector, KeyedContexts, Overlay};
 pub use parameters::Parameters;
 pub use scheduler::{Grant, Scheduler, SchedulerParameters};
+pub use stored::StoredContext;
 pub use word::Word;

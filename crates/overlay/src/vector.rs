@@ -39,6 +39,8 @@ pub const UNIT_TARGET: u8 = 0xe5;
 
 /// The memory of the rewrite block: the words that own the bits of user-defined headers.
 pub const UNIT_OWNER: u8 = 0xe6;
+/// The memory of the stage that packets enter.
+pub const UNIT_ENTRY: u8 = 0xe7;
 
 /// The most user-defined headers.
 pub const USER_HEADERS: usize = 2;
@@ -308,6 +310,7 @@ pub fn encode_vector(image: &Image, graph: &Graph) -> Result<Vec<ConfigWrite>, V
         }
         writes.push(ConfigWrite { unit: UNIT_PRESENCE, index: index as u16, data: headers });
     }
+    writes.push(ConfigWrite { unit: UNIT_ENTRY, index: 0, data: image.entry.into() });
     Ok(writes)
 }
 

@@ -3,6 +3,7 @@
 //! elements in simulation against the software model.
 
 pub(crate) mod elements;
+pub(crate) mod machine;
 
 use std::sync::Arc;
 

@@ -16,20 +16,24 @@ use flowloom_engine::{
 use flowloom_wire::field::FieldId;
 use flowloom_wire::{Header, Layers, edit, rewrite};
 
-use crate::encode;
 use crate::image::{
     Action, ContextStage, Destination, Entry, Image, KeyPart, KeySelect, Next, Policy, Stage, Step, Terminal,
     TernaryRow, Write, WriteSource,
 };
+use crate::stored::StoredContext;
+use crate::vector::USER_BYTES;
 use crate::word::{Word, words_of};
 use alu::Operands;
 pub(crate) use table::Context;
-use table::{Key, MAX_KEY, MAX_REGISTERS, NO_DEADLINE, Place, Table};
+pub(crate) use table::MAX_REGISTERS;
+use table::{Key, MAX_KEY, NO_DEADLINE, Place, Table};
 
 /// Most words of a header vector.
 const MAX_WORDS: usize = 64;
 /// Most ALUs of an element.
 const MAX_ALUS: usize = 32;
+/// Bytes of a packet that the parse block reads.
+const WINDOW_BYTES: usize = 128;
 /// Steps of the engine of a context table between two packets.
 const ENGINE_STEPS: u32 = 8;
 
@@ -115,20 +119,45 @@ impl Overlay {
         &self.image
     }
 
-    /// The contexts of each stateful stage as the hardware stores them: key and context in bytes, little endian.
-    pub fn contexts(&self) -> Vec<(u8, StoredContexts)> {
+    /// The contexts of each stateful stage by the words of their keys, as the hardware stores them.
+    pub fn contexts(&self) -> Vec<(u8, KeyedContexts)> {
         let stages = self.image.stages.iter().zip(&self.states).enumerate();
         let stored = stages.filter_map(|(number, (stage, state))| {
             let (stage, state) = (stage.as_ref()?, state.as_ref()?);
-            let key_words = self.image.parameters.key_bits as usize / 32;
+            let parameters = &self.image.parameters;
             let entry = |(key, context): (&Key, &Context)| {
-                let mut bytes: Vec<u8> = key[..key_words].iter().flat_map(|word| word.to_le_bytes()).collect();
-                bytes.push(0);
-                (bytes, encode::stored_context(&self.image.parameters, stage, context))
+                let key = key[..parameters.key_bits as usize / 32].to_vec();
+                (key, StoredContext::of(parameters, stage, context))
             };
             Some((number as u8, state.table.entries().map(entry).collect()))
         });
         stored.collect()
+    }
+
+    /// The global registers of each stateful stage.
+    pub fn globals(&self) -> Vec<(u8, &[u32])> {
+        let states = self.states.iter().enumerate();
+        states.filter_map(|(number, state)| Some((number as u8, &state.as_ref()?.globals[..]))).collect()
+    }
+
+    /// True if a sweep would remove a context.
+    pub fn has_expired(&self, now_ns: u64) -> bool {
+        let mut tables = self.states.iter().flatten().map(|state| &state.table);
+        tables.any(|table| table.entries().any(|(_, context)| context.is_expired(now_ns)))
+    }
+
+    /// Replaces contexts and global registers of a stage by those of the hardware.
+    pub fn replace(&mut self, stage: u8, contexts: &KeyedContexts, globals: &[u32]) {
+        let Overlay { image, states, .. } = self;
+        let number = usize::from(stage);
+        let (Some(Some(stage)), Some(Some(state))) = (image.stages.get(number), states.get_mut(number)) else { return };
+        state.table.clear();
+        for (key, context) in contexts {
+            _ = state.table.insert(&padded(key), &context.to_model(stage));
+        }
+        for (own, value) in state.globals.iter_mut().zip(globals) {
+            *own = *value;
+        }
     }
 
     /// Takes over contexts and global registers.
@@ -142,7 +171,7 @@ impl Overlay {
             state.table.clear();
             for (key, found) in reference.contexts(element) {
                 let key = context.key.as_ref().map_or_else(Vec::new, |select| select.words_of(key));
-                state.table.insert(&padded(&key), &loaded(context, stateful, found));
+                _ = state.table.insert(&padded(&key), &loaded(context, stateful, found));
             }
             let mut at = 0;
             for (value, variable) in reference.globals(element).iter().zip(&stateful.globals) {
@@ -181,6 +210,25 @@ impl Overlay {
                 }
             }
         }
+    }
+
+    /// True if the parse block may send the packet to the slow path: it is longer than the window, and a header that the
+    /// function may need is not known to be within it.
+    pub fn may_be_slow(&self, packet: &Packet<'_>) -> bool {
+        let graph = &self.function.graph;
+        if packet.bytes.len() <= WINDOW_BYTES {
+            return false;
+        }
+        let layers = Layers::parse(graph, packet.bytes);
+        let is_near = |header: Header| {
+            let bytes = graph.min_bytes(header).map_or(0, usize::from).min(USER_BYTES);
+            layers.offset(header).is_none_or(|at| at + bytes <= WINDOW_BYTES)
+        };
+        let transport = [Header::Tcp, Header::Udp, Header::Icmp, Header::Icmp6].into_iter().find(|&h| layers.has(h));
+        let has_user = graph.user_headers().is_empty() || layers.has(Header::User0) || layers.has(Header::User1);
+        let is_fast = transport
+            .is_some_and(|header| is_near(header) && has_user && is_near(Header::User0) && is_near(Header::User1));
+        !is_fast
     }
 
     /// The header vector of an arriving packet: the parse block.
@@ -355,8 +403,8 @@ impl Overlay {
     }
 }
 
-/// Contexts by key, as the hardware stores both.
-pub type StoredContexts = BTreeMap<Vec<u8>, Vec<u8>>;
+/// Contexts by the words of their keys.
+pub type KeyedContexts = BTreeMap<Vec<u32>, StoredContext>;
 
 /// The departure of a header vector from the elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -554,7 +602,9 @@ impl State {
                     self.table.remove(place);
                     victim = Some(evicted);
                 }
-                self.table.insert(key, &context);
+                if !self.table.insert(key, &context) {
+                    return (true, victim);
+                }
             }
         }
         self.globals = globals;

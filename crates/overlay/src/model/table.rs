@@ -2,8 +2,8 @@
 //! The flow context table: four banks and a stash, whose engine moves entries from the stash to the banks.
 //!
 //! An entry holds key and context together. A new entry is stored in the stash. The engine moves stash entries to the
-//! banks in round-robin order: an entry takes a free place of its key; without one it replaces another entry, which is
-//! moved to the stash.
+//! banks in round-robin order: an entry takes a free place of its key; without one it replaces another entry, chosen at
+//! random, which is moved to the stash.
 //!
 //! # Source
 //! [FlowBlaze 4.2]
@@ -16,11 +16,15 @@ use crate::rtl::hash_of;
 /// Most words of a key.
 pub(super) const MAX_KEY: usize = 16;
 /// Most registers of a context.
-pub(super) const MAX_REGISTERS: usize = 16;
+pub(crate) const MAX_REGISTERS: usize = 16;
 /// A deadline that is not set.
 pub(super) const NO_DEADLINE: u64 = u64::MAX;
 /// Banks.
 const WAYS: usize = 4;
+/// The first value of the shift register.
+const FIRST_RANDOM: u16 = 1;
+/// Steps in which the stash gets room.
+const MAX_STEPS: u32 = 1 << 20;
 
 /// The words of a key; those beyond it are 0.
 pub(super) type Key = [u32; MAX_KEY];
@@ -54,9 +58,10 @@ pub(super) struct Table {
     /// The banks one after the other, then the stash.
     places: Vec<Option<Entry>>,
     stored: usize,
-    /// The entry of the stash that is served next, and the way that it takes.
+    /// The entry of the stash that is served next.
     turn: usize,
-    way: usize,
+    /// A linear feedback shift register, which chooses the entries that are replaced.
+    random: u16,
 }
 
 impl Table {
@@ -71,7 +76,7 @@ impl Table {
             places: vec![None; WAYS * rows + STASH as usize],
             stored: 0,
             turn: 0,
-            way: 0,
+            random: FIRST_RANDOM,
         }
     }
 
@@ -118,15 +123,18 @@ impl Table {
         self.stored -= usize::from(self.places[place.0].take().is_some());
     }
 
-    /// Stores a context under a key that has none. While the stash is full, the engine works.
-    pub(super) fn insert(&mut self, key: &Key, context: &Context) {
-        while self.stash().all(|at| self.places[at].is_some()) {
+    /// Stores a context under a key that has none. While the stash is full, the engine works. False if it makes no room in
+    /// [`MAX_STEPS`] steps: then more keys than the stash holds have no places, which the size of a table makes unlikely.
+    pub(super) fn insert(&mut self, key: &Key, context: &Context) -> bool {
+        for _ in 0..MAX_STEPS {
+            if let Some(free) = self.stash().find(|&at| self.places[at].is_none()) {
+                self.places[free] = Some(Entry { key: *key, context: context.clone() });
+                self.stored += 1;
+                return true;
+            }
             self.step();
         }
-        if let Some(free) = self.stash().find(|&at| self.places[at].is_none()) {
-            self.places[free] = Some(Entry { key: *key, context: context.clone() });
-            self.stored += 1;
-        }
+        false
     }
 
     /// A step of the engine: an entry of the stash takes a place. Returns false if the stash is empty.
@@ -139,9 +147,10 @@ impl Table {
         match candidates.into_iter().find(|&at| self.places[at].is_none()) {
             Some(free) => self.places[free] = Some(entry),
             None => {
-                let taken = candidates[self.way];
-                self.places[served] = self.places[taken].replace(entry);
-                self.way = (self.way + 1) % WAYS;
+                // With a fixed order, exchanges could go in a circle.
+                let way = self.random >> 7 & 2 | self.random & 1;
+                self.places[served] = self.places[candidates[usize::from(way)]].replace(entry);
+                self.random = self.random >> 1 ^ if self.random & 1 == 1 { 0xb400 } else { 0 };
             }
         }
         self.turn = (served - stash.start + 1) % stash.len();
@@ -173,7 +182,7 @@ impl Table {
     /// Removes all entries.
     pub(super) fn clear(&mut self) {
         self.places.fill(None);
-        (self.stored, self.turn, self.way) = (0, 0, 0);
+        (self.stored, self.turn, self.random) = (0, 0, FIRST_RANDOM);
     }
 }
 
@@ -200,7 +209,7 @@ mod tests {
         let parameters = Parameters { contexts: 64, ..Parameters::PAPER };
         let mut table = Table::new(&parameters);
         for number in 0..40 {
-            table.insert(&key(number), &context(number.wrapping_mul(0x9e37_79b9)));
+            _ = table.insert(&key(number), &context(number.wrapping_mul(0x9e37_79b9)));
         }
         (0..1000).for_each(|_| _ = table.step());
         assert!((0..40).all(|number| table.find(&key(number)).is_some()) && table.len() == 40);

@@ -9,6 +9,7 @@ mod kind;
 mod machine;
 mod overlay;
 mod pipeline;
+mod stream;
 
 use std::collections::BTreeMap;
 
@@ -20,18 +21,26 @@ pub use kind::{
     Compatibility, Engine, EngineKind, EngineOptions, InPlaceEngine, LoadEngine, LoadInPlace, LoadOnCore, Reason,
     RunOnMemory, Started, StartedInPlace,
 };
-pub use overlay::compile_for_smallest;
+pub use overlay::{MachineError, SimulatedMachine, compile_for_smallest};
 pub use pipeline::{
-    Arrival, Departure, HostAccess, HostAnswer, Interrupted, Interruption, Operation, OutputStalls, PipelineError,
-    SendError, Simulated, cache_folder,
+    HostAccess, HostAnswer, Interrupted, Interruption, Operation, PipelineError, Simulated, cache_folder,
 };
+pub use stream::{Arrival, Departure, OutputStalls, SendError};
 
 use crate::error::{SessionError, with_causes};
 use crate::load::Loaded;
 
 /// All engines. The first one that runs a function is the reference for the others.
-pub const ENGINES: [&EngineKind; 7] =
-    [&machine::KIND, &interp::KIND, &jit::KIND, &kernel::KIND, &dataflow::KIND, &pipeline::KIND, &overlay::KIND];
+pub const ENGINES: [&EngineKind; 8] = [
+    &machine::KIND,
+    &interp::KIND,
+    &jit::KIND,
+    &kernel::KIND,
+    &dataflow::KIND,
+    &pipeline::KIND,
+    &overlay::KIND,
+    &overlay::RTL,
+];
 
 /// An engine by its index in [`ENGINES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use flowloom_cosim::{Design, Model, Simulation};
 use flowloom_efsm::model::Function;
 use flowloom_engine::Packet;
-use flowloom_overlay::{ConfigWrite, HeaderVector, Image, Overlay, Parameters, StoredContexts, compile, encode, rtl};
+use flowloom_overlay::{ConfigWrite, HeaderVector, Image, Overlay, Parameters, compile, encode, rtl};
 use flowloom_testkit::{Rng, skip};
 use flowloom_verify::Arrival;
 
@@ -45,16 +45,16 @@ impl Chain {
         let cache = top.join("target/cosim");
         let folder = cache.join("overlay_sources");
         std::fs::create_dir_all(&folder).unwrap();
-        let files: Vec<_> = rtl::FILES
-            .iter()
-            .map(|(name, text)| {
-                let path = folder.join(name);
+        let files: Vec<_> = rtl::files_of(rtl::CHAIN)
+            .into_iter()
+            .map(|rtl::File { module, text }| {
+                let path = folder.join(module).with_extension("sv");
                 std::fs::write(&path, text).unwrap();
                 path
             })
             .collect();
         let paths: Vec<&Path> = files.iter().map(|path| path.as_path()).collect();
-        let mut design = Design::new("fl_efsm_chain", &paths);
+        let mut design = Design::new(rtl::CHAIN, &paths);
         for (name, value) in rtl::module_parameters(parameters) {
             design = design.parameter(name, value);
         }
@@ -220,14 +220,12 @@ fn is_equal(chain: &mut Chain, overlays: &mut [Overlay], packets: &[(usize, Arri
     for (number, (found, expected)) in found.iter().zip(&expected).enumerate() {
         assert_eq!(found.as_ref(), Some(expected), "{of}: packet {number}, port {}", packets[number].1.port);
     }
-    let mut expected: BTreeMap<u8, StoredContexts> = BTreeMap::new();
+    let mut expected: BTreeMap<u8, BTreeMap<Vec<u8>, Vec<u8>>> = BTreeMap::new();
     for (bank, overlay) in overlays.iter().enumerate() {
         for (stage, contexts) in overlay.contexts() {
             // The last byte of a key is its bank.
-            let of_bank = contexts.into_iter().map(|(mut key, context)| {
-                key.iter_mut().last().into_iter().for_each(|last| *last = bank as u8);
-                (key, context)
-            });
+            let key = |key: &[u32]| key.iter().flat_map(|word| word.to_le_bytes()).chain([bank as u8]).collect();
+            let of_bank = contexts.iter().map(|(words, context)| (key(words), context.to_bytes()));
             expected.entry(stage).or_default().extend(of_bank);
         }
     }

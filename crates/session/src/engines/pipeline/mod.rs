@@ -28,13 +28,11 @@ use flowloom_rtl::{Access, Core, MapPort, Pipeline, Rendering};
 use flowloom_vm::Interpreter;
 
 use super::kind::{Compatibility, Engine, EngineKind, EngineOptions, Reason};
+use super::stream::{Arrival, Departure, OutputStalls, SendError};
 use crate::error::{SessionError, with_causes};
 use crate::load::Loaded;
 use crate::plans::PlanError;
-pub use simulated::{
-    Arrival, Departure, HostAccess, HostAnswer, Interrupted, Interruption, Operation, OutputStalls, SendError,
-    Simulated,
-};
+pub use simulated::{HostAccess, HostAnswer, Interrupted, Interruption, Operation, Simulated};
 
 const NAME: &str = "pipeline";
 
@@ -43,7 +41,7 @@ pub(super) const KIND: EngineKind = EngineKind {
     about: "The generated hardware pipeline, simulated by Verilator",
     is_default: false,
     is_partial: true,
-    available,
+    available: verilator,
     lacks: |_| None,
     check: |loaded, program| match program.as_ref().map(|_| loaded.pipeline(&Options::default())) {
         Ok(Ok(_)) => Compatibility::yes(),
@@ -62,7 +60,7 @@ pub(super) const KIND: EngineKind = EngineKind {
 };
 
 /// Whether Verilator is installed.
-fn available() -> Result<(), String> {
+pub(in crate::engines) fn verilator() -> Result<(), String> {
     let found = std::process::Command::new("verilator").arg("--version").output();
     match found {
         Ok(done) if done.status.success() => Ok(()),

@@ -3,7 +3,9 @@
 
 use flowloom_cosim::{CosimError, Word};
 
-use super::{Arrival, HOST_BATCH, HostAccess, MAX_CLEARING, OutputStalls, SETTLE_CYCLES, SendError, Simulated};
+use crate::engines::stream::MAX_CLEARING;
+
+use super::{Arrival, HOST_BATCH, HostAccess, OutputStalls, SETTLE_CYCLES, SendError, Simulated};
 
 /// A reset among packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -46,7 +48,7 @@ impl Simulated {
         stalls: OutputStalls,
         interruption: Interruption,
     ) -> Result<Interrupted, SendError> {
-        let (words, before) = self.words(packets, &[]);
+        let (words, before) = self.ports.words(packets, &[]);
         let made: Vec<_> =
             accesses.iter().map(|access| self.host_access(access, &before)).collect::<Result<_, SendError>>()?;
         let rest = vec![0; self.input_bytes];
@@ -94,7 +96,7 @@ impl Simulated {
             cycles += 1;
             if cycles > MAX_CLEARING * HOST_BATCH {
                 let what = "its maps are not ready after a reset".to_owned();
-                return Err(CosimError::Stuck { top: self.top.clone(), what }.into());
+                return Err(CosimError::Stuck { top: self.ports.top.clone(), what }.into());
             }
         }
         if interruption.settles {

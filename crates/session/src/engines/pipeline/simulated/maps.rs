@@ -342,7 +342,10 @@ impl Simulated {
             }
             refused = if first == 0 { refused + 1 } else { 0 };
             if refused > MAX_REFUSED || answered.len() < expected {
-                return Err(CosimError::Stuck { top: self.top.clone(), what: format!("map {map} takes no access") });
+                return Err(CosimError::Stuck {
+                    top: self.ports.top.clone(),
+                    what: format!("map {map} takes no access"),
+                });
             }
             // Where changes take longer than the gaps between them, they are made one by one.
             batch = if has_changes && first < made.len() { 1 } else { batch };

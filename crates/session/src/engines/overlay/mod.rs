@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The FlowBlaze machine: the function is an image for a hardware element that is programmed at run time.
+//! The FlowBlaze machine: the function is an image for a hardware element that is programmed at run time. The engine
+//! `overlay` is its model in software, `overlay-rtl` its simulation by Verilator.
+
+mod hardware;
+mod simulated;
 
 use std::sync::Arc;
 
 use flowloom_efsm::model::Function;
 use flowloom_overlay::{Compilation, Overlay, Parameters, Refusal, compile};
 
+pub use simulated::{MachineError, SimulatedMachine};
+
 use super::kind::{Compatibility, Engine, EngineKind, EngineOptions, Reason, Started};
 use crate::error::SessionError;
 use crate::load::Loaded;
+
+pub(super) use hardware::KIND as RTL;
 
 pub(super) const KIND: EngineKind = EngineKind {
     name: "overlay",
@@ -65,7 +73,8 @@ fn check(function: &Function) -> Compatibility {
     Compatibility { runs: Some(false), summary, reasons, walked: None }
 }
 
-fn load(loaded: &Loaded, _: &EngineOptions) -> Result<Started, SessionError> {
+/// The compilation of a function for the smallest machine that runs it.
+fn fitting(loaded: &Loaded) -> Result<(Arc<Function>, Compilation), SessionError> {
     let Some(function) = loaded.function() else { return Err(SessionError::Input(NOT_A_SOURCE.to_owned())) };
     let compilation = compile_for_smallest(function);
     if !compilation.fits() {
@@ -77,8 +86,13 @@ fn load(loaded: &Loaded, _: &EngineOptions) -> Result<Started, SessionError> {
             reasons.join("; ")
         )));
     }
+    Ok((Arc::clone(function), compilation))
+}
+
+fn load(loaded: &Loaded, _: &EngineOptions) -> Result<Started, SessionError> {
+    let (function, compilation) = fitting(loaded)?;
     let note = format!("overlay: parameters `{}`", compilation.image.parameters.name);
-    let engine = Overlay::new(Arc::clone(function), Arc::new(compilation.image));
+    let engine = Overlay::new(function, Arc::new(compilation.image));
     Ok(Started { engine: Box::new(engine), notes: vec![note] })
 }
 
