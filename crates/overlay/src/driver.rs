@@ -238,9 +238,7 @@ impl<B: Bus> Driver<B> {
     }
 
     fn select(&mut self, stage: u8, bank: u8, key: &[u32]) -> Result<(), DriverError<B::Error>> {
-        let mut writes = vec![(address(&map::STAGE, 0), stage.into()), (address(&map::BANK, 0), bank.into())];
-        let words = self.parameters.key_bits as usize / 32;
-        writes.extend((0..words).map(|at| (address(&map::KEY, at), key.get(at).copied().unwrap_or(0))));
+        let writes = writes_of_key(&self.parameters, stage, bank, key);
         self.bus.write(&writes).map_err(DriverError::Bus)
     }
 
@@ -275,10 +273,7 @@ impl<B: Bus> Driver<B> {
         context: &StoredContext,
     ) -> Result<bool, DriverError<B::Error>> {
         self.select(stage, bank, key)?;
-        let words = context.to_words();
-        let writes: Vec<(u32, u32)> =
-            words.into_iter().enumerate().map(|(at, word)| (address(&map::CONTEXT, at), word)).collect();
-        self.bus.write(&writes).map_err(DriverError::Bus)?;
+        self.bus.write(&writes_of_context(context)).map_err(DriverError::Bus)?;
         match self.transact(map::UPDATE)? {
             0 => Ok(true),
             FULL => Ok(false),
@@ -366,6 +361,20 @@ impl<B: Bus> Driver<B> {
     }
 }
 
-fn address(register: &Register, at: usize) -> u32 {
+/// The address of a register of the machine; `at` is its number in an array.
+pub fn address(register: &Register, at: usize) -> u32 {
     MACHINE + register.offset + 4 * at as u32
+}
+
+/// The writes before a transaction on a key.
+pub fn writes_of_key(parameters: &Parameters, stage: u8, bank: u8, key: &[u32]) -> Vec<(u32, u32)> {
+    let mut writes = vec![(address(&map::STAGE, 0), stage.into()), (address(&map::BANK, 0), bank.into())];
+    let words = parameters.key_bits as usize / 32;
+    writes.extend((0..words).map(|at| (address(&map::KEY, at), key.get(at).copied().unwrap_or(0))));
+    writes
+}
+
+/// The writes of a context before it is updated.
+pub fn writes_of_context(context: &StoredContext) -> Vec<(u32, u32)> {
+    context.to_words().into_iter().enumerate().map(|(at, word)| (address(&map::CONTEXT, at), word)).collect()
 }

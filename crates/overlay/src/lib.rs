@@ -16,7 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod compile;
-mod driver;
+pub mod driver;
 mod encode;
 mod error;
 pub mod image;

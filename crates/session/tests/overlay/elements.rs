@@ -15,8 +15,6 @@ use flowloom_verify::Arrival;
 
 use crate::verified::shipped;
 
-/// Packets of a trace in the test.
-const QUICK_PACKETS: usize = 10_000;
 /// Contexts of a table.
 pub(crate) const SIZE: u32 = 700;
 /// Packets that traces of few flows repeat.
@@ -253,33 +251,3 @@ pub(crate) fn run(test: &str, name: &str, parameters: &Parameters, (count, of_fe
 /// Machines with small tables, which packets fill.
 pub(crate) const SMALL: Parameters = Parameters { elements: 2, contexts: 1024, ..Parameters::PAPER };
 pub(crate) const LARGE: Parameters = Parameters { elements: 2, contexts: 1024, ..Parameters::DUAL_STACK };
-
-#[test]
-fn the_elements_are_equal_to_the_model() {
-    for name in ["policer", "dynamic_nat", "paxos_acceptor"] {
-        run("the_elements_are_equal_to_the_model", name, &SMALL, (QUICK_PACKETS, 1000));
-    }
-}
-
-/// Two functions are loaded, and packets in consecutive cycles switch between them 1,000 times: each packet is
-/// processed by one of them wholly, and both keep their contexts.
-#[test]
-fn packets_switch_between_two_functions() {
-    const SWITCHES: usize = 1000;
-    const BETWEEN: usize = 3;
-    let seed = Rng::from_env(1).next_u64();
-    let test = "packets_switch_between_two_functions";
-    // Both share the places of the tables.
-    let functions = ["dynamic_nat", "policer"].map(|name| image_of(name, &SMALL, SIZE / 2).unwrap());
-    let Some(mut chain) = Chain::start(test, &SMALL) else { return };
-    let mut overlays: Vec<Overlay> = Vec::new();
-    let mut own = Vec::new();
-    for (bank, (function, image)) in functions.iter().enumerate() {
-        chain.load(bank as u8, &encode(image));
-        overlays.push(Overlay::new(Arc::clone(function), Arc::clone(image)));
-        own.push(shipped::made(function, seed, SWITCHES * BETWEEN).into_iter());
-    }
-    let banks = (0..(SWITCHES + 1) * BETWEEN).map(|number| number / BETWEEN % 2);
-    let packets: Vec<(usize, Arrival)> = banks.filter_map(|bank| Some((bank, own[bank].next()?))).collect();
-    is_equal(&mut chain, &mut overlays, &packets, "two functions");
-}

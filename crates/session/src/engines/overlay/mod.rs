@@ -10,7 +10,7 @@ use std::sync::Arc;
 use flowloom_efsm::model::Function;
 use flowloom_overlay::{Compilation, Overlay, Parameters, Refusal, compile};
 
-pub use simulated::{MachineError, SimulatedMachine};
+pub use simulated::{MachineError, RegisterWrite, SimulatedMachine};
 
 use super::kind::{Compatibility, Engine, EngineKind, EngineOptions, Reason, Started};
 use crate::error::SessionError;

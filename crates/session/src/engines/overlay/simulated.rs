@@ -47,6 +47,19 @@ pub enum MachineError {
     },
 }
 
+/// A write of a register while packets are in the machine. Writes are made in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RegisterWrite {
+    /// The packets that are taken at the input before it.
+    pub after_packets: usize,
+    /// The cycles after these packets, and after the write before it.
+    pub delay_cycles: u32,
+    /// The address.
+    pub address: u32,
+    /// The value.
+    pub value: u32,
+}
+
 /// The ports of AXI4-Lite.
 #[derive(Debug)]
 struct RegisterPorts {
@@ -166,14 +179,14 @@ impl SimulatedMachine {
         self.send_and_write(packets, &[], stalls)
     }
 
-    /// As [`SimulatedMachine::send`], while registers are written: each after a number of packets has been taken.
+    /// As [`SimulatedMachine::send`], while registers are written.
     ///
     /// # Errors
     /// As for [`SimulatedMachine::send`].
     pub fn send_and_write(
         &mut self,
         packets: &[Arrival<'_>],
-        writes: &[(usize, u32, u32)],
+        writes: &[RegisterWrite],
         stalls: OutputStalls,
     ) -> Result<Vec<Departure>, MachineError> {
         let (mut words, before) = self.stream.words(packets, &[]);
@@ -184,13 +197,13 @@ impl SimulatedMachine {
         };
         accepts_responses(&mut rest);
         words.iter_mut().for_each(|word| accepts_responses(&mut word.inputs));
-        let accesses = writes.iter().map(|&(after, address, value)| {
+        let accesses = writes.iter().map(|&RegisterWrite { after_packets, delay_cycles, address, value }| {
             let mut inputs = vec![0; self.input_bytes];
             self.set_write(&mut inputs, address, value);
-            let after = before.get(after).or(before.last()).copied().unwrap_or(0);
+            let after = before.get(after_packets).or(before.last()).copied().unwrap_or(0);
             flowloom_cosim::Access {
                 after_words: after as u32,
-                delay_cycles: 0,
+                delay_cycles,
                 inputs,
                 ready: self.registers.aw_ready.clone(),
                 answered: self.registers.b_valid.clone(),
