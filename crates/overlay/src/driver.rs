@@ -2,6 +2,7 @@
 //! The driver of the machine: functions are loaded, contexts are accessed, through the registers of [`crate::registers`].
 
 use crate::encode::{ConfigWrite, globals_of};
+use crate::model::KeyedContexts;
 use crate::parameters::Parameters;
 use crate::registers::{self as map, MACHINE, Register};
 use crate::rtl::table_rows;
@@ -299,7 +300,7 @@ impl<B: Bus> Driver<B> {
     ///
     /// # Errors
     /// An access failed.
-    pub fn contexts(&mut self, stage: u8, bank: u8) -> Result<Vec<(Vec<u32>, StoredContext)>, DriverError<B::Error>> {
+    pub fn contexts(&mut self, stage: u8, bank: u8) -> Result<KeyedContexts, DriverError<B::Error>> {
         let sweep = self.read(&map::SWEEP)?;
         self.write(&[
             (&map::SWEEP, sweep | 1 << 3),
@@ -307,13 +308,13 @@ impl<B: Bus> Driver<B> {
             (&map::BANK, bank.into()),
             (&map::CURSOR, 0),
         ])?;
-        let mut found = Vec::new();
+        let mut found = KeyedContexts::new();
         let key_words = self.parameters.key_bits as usize / 32;
         let error = loop {
             match self.transact(map::NEXT)? {
                 0 => {
                     let key = (0..key_words).map(|at| self.read_at(&map::KEY, at)).collect::<Result<Vec<u32>, _>>()?;
-                    found.push((key, self.context()?));
+                    found.insert(key, self.context()?);
                 }
                 error => break error,
             }

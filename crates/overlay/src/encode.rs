@@ -5,11 +5,14 @@
 //! A memory is a unit: 16 times the stage, and the number of the memory. Its fields are packed from the lowest bit of
 //! its word 0 on, in the order in which they are written here, which is that of the packed structures in the modules.
 
+use flowloom_wire::Graph;
+
 use crate::image::{
     Action, Alu, Average, Comparator, Creates, Destination, Image, KeyPart, KeySelect, Narrow, Offset, Operand,
     Operation, Policy, Register, Relation, Stage, Terminal, TernaryRow, WriteSource,
 };
 use crate::parameters::{Parameters, STATELESS_ALUS, TIMEOUTS};
+use crate::vector::{VectorError, encode_vector, place};
 
 /// A write of a configuration word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,6 +126,18 @@ fn constant_of(operands: &[Operand]) -> u32 {
     });
     // An instruction has one constant: the others are unused operands, encoded as 0, or are equal to it.
     constants.max().unwrap_or(0)
+}
+
+/// The image with its words where the header vector can hold them, and all words of its configuration: those of the parse
+/// and rewrite blocks, then those of the elements.
+///
+/// # Errors
+/// The function needs more than the parse and rewrite blocks have.
+pub fn configure(image: &Image, graph: &Graph) -> Result<(Image, Vec<ConfigWrite>), VectorError> {
+    let image = place(image, graph)?;
+    let mut writes = encode_vector(&image, graph)?;
+    writes.extend(encode(&image));
+    Ok((image, writes))
 }
 
 /// The configuration of all elements. Stages without an element are left as they are: no packet enters them.

@@ -11,7 +11,7 @@
 //! - [`compile`] makes the [`Image`] of a function, and says what of the machine it uses.
 //! - [`Overlay`] runs an image.
 //! - [`encode`] and [`rtl`] are the way to the hardware, [`Driver`] programs it through its [`registers`].
-//! - [`Scheduler`] is the flow scheduler of an element, cycle by cycle.
+//! - [`Timing`] is the model of the machine's cycles, [`Scheduler`] that of a scheduler with several queues.
 //! - [`LineTest`] measures loss and waits of a machine at line rate.
 #![forbid(unsafe_code)]
 
@@ -29,18 +29,20 @@ pub mod rtl;
 mod scheduler;
 mod stored;
 mod ternary;
+mod timing;
 pub mod vector;
 mod word;
 
 pub use compile::{Compilation, Problem, Refusal, Use, compile};
 pub use driver::{Bus, Driver, DriverError};
-pub use encode::{ConfigWrite, encode};
+pub use encode::{ConfigWrite, configure, encode};
 pub use error::OverlayError;
 pub use image::Image;
 pub use line::{Hazards, LineReport, LineTest};
 pub use listing::{configuration, listing};
-pub use model::{Departed, HeaderVector, KeyedContexts, Overlay};
+pub use model::{Access, Departed, HeaderVector, KeyedContexts, Overlay};
 pub use parameters::Parameters;
 pub use scheduler::{Grant, Scheduler, SchedulerParameters};
 pub use stored::StoredContext;
+pub use timing::{Passage, Timing};
 pub use word::Word;

@@ -5,18 +5,18 @@ use std::fmt::Write as _;
 
 use flowloom_efsm::model::Function;
 
-use crate::encode::encode;
+use crate::encode::ConfigWrite;
 use crate::image::{
     Action, Alu, Comparator, Destination, Image, KeyPart, Narrow, Offset, Operand, Operation, Relation, Stage, Step,
     Terminal, Ternary, Value, WriteSource,
 };
 
 /// The configuration words as text: a line `unit index data` in hexadecimal digits for each, after lines of comments.
-pub fn configuration(image: &Image) -> String {
+pub fn configuration(image: &Image, writes: &[ConfigWrite]) -> String {
     let parameters = &image.parameters;
     let mut text = format!(
         "# function {}\n# parameters {} elements={} words={} key_bits={} rows={}\n# entry stage {}\n\
-         # words of the elements; those of the parse and rewrite blocks are not included\n# unit index data\n",
+         # unit index data\n",
         image.function,
         parameters.name,
         parameters.elements,
@@ -25,7 +25,7 @@ pub fn configuration(image: &Image) -> String {
         parameters.rows,
         image.entry
     );
-    for write in encode(image) {
+    for write in writes {
         _ = writeln!(text, "{:02x} {:04x} {:08x}", write.unit, write.index, write.data);
     }
     text

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use flowloom_efsm::Machine;
 use flowloom_engine::Datapath;
+use flowloom_overlay::rtl::{self, File};
 use flowloom_testkit::is_selected;
 use flowloom_verify::Reached;
 
 use crate::adversarial;
 use crate::overlay::elements::{self, LARGE, SIZE, SMALL, image_of};
-use crate::overlay::{REFUSED, engines, is_equal, random_functions};
+use crate::overlay::{REFUSED, engines, is_equal, machine, random_functions};
 use crate::verified::{captures, random, shipped};
 
 /// Packets of each function.
@@ -99,4 +100,102 @@ fn evidence_overlay_elements() {
         functions += 1;
     }
     assert!(functions >= MIN_FUNCTIONS, "{functions} functions, expected {MIN_FUNCTIONS}");
+}
+
+/// The FlowBlaze machine in simulation, programmed through its registers, gives the reference machine's packets, verdicts
+/// and contexts: every shipped function that fits the paper's parameters, on 100,000 packets of its own.
+#[test]
+#[ignore = "minutes"]
+fn evidence_overlay_machine() {
+    assert!(machines("paper") >= 7, "few functions fit the paper's parameters");
+}
+
+/// The same of the functions that need the larger parameters, those for IPv4 and IPv6 alike.
+#[test]
+#[ignore = "minutes"]
+fn evidence_overlay_machine_dual() {
+    assert!(machines("dual_stack") >= 9, "few functions fit the larger parameters");
+}
+
+/// Runs the functions whose smallest parameters are these; returns their number.
+fn machines(parameters: &str) -> usize {
+    let mut functions = 0;
+    for path in adversarial::names() {
+        let (folder, file) = path.split_once('/').unwrap();
+        let name = if folder == file { folder.to_owned() } else { path.clone() };
+        match machine::parameters_of(&name) {
+            Ok(found) if found == parameters && is_selected(&name) => {
+                let Some(packets) = machine::run("evidence_overlay_machine", &name, PACKETS) else { return 0 };
+                println!("{name:44} {packets} packets");
+                functions += 1;
+            }
+            Ok(_) => {}
+            Err(reason) => println!("{name:44} refused: {reason}"),
+        }
+    }
+    functions
+}
+
+/// A fault of the machine: its name, the module, a text and its replacement.
+const FAULTS: [(&str, &str, &str, &str); 6] = [
+    (
+        "the scheduler forgets a key",
+        "fl_flow_scheduler",
+        "for (int unsigned age = 1; age < Hold; age++) begin\n        conflict",
+        "for (int unsigned age = 2; age < Hold; age++) begin\n        conflict",
+    ),
+    (
+        "the sweep is one tick early",
+        "fl_context_engine",
+        "(idle_deadline <= now && idle_deadline != '1)",
+        "(idle_deadline <= now + 64'd1 && idle_deadline != '1)",
+    ),
+    (
+        "a context expires one tick late",
+        "fl_efsm_element",
+        "(found_context.idle_deadline <= at && ",
+        "(found_context.idle_deadline < at && ",
+    ),
+    (
+        "two columns of conditions are swapped",
+        "fl_efsm_match",
+        "presence_i, holds, state}",
+        "presence_i, holds[Conditions-1:2], holds[0], holds[1], state}",
+    ),
+    (
+        "an ALU reads a new value",
+        "fl_efsm_act",
+        ".left_i     (left),",
+        ".left_i     ((number > 0 && instruction.alus[0].kind == 2'd1 && instruction.alus[number].left\n            \
+         == OperandBits'(Words) + OperandBits'(instruction.alus[0].index)) ? results[0] : left),",
+    ),
+    (
+        "a write-back takes the place of the packet before",
+        "fl_context_table",
+        "target_banks     = evict_i && !has_place ? 4'(1) << victim_i\n        : has_place ? place_q[Last].banks : first_free;",
+        "target_banks     = evict_i && !has_place ? 4'(1) << victim_i\n        : has_place ? place_q[Last-1].banks : first_free;",
+    ),
+];
+
+/// Faults planted in the machine in SystemVerilog are found by packets of few flows without a cycle between them, and by
+/// contexts at the edges of their timers. Prints how each one shows.
+#[test]
+#[ignore = "minutes"]
+fn evidence_overlay_machine_faults() {
+    let files = rtl::files_of(rtl::MACHINE);
+    machine::probe(&files, |_| ()).unwrap();
+    for (name, module, text, replacement) in FAULTS.iter().filter(|(name, ..)| is_selected(name)) {
+        let faulty: Vec<(&str, String)> = files
+            .iter()
+            .map(|file| {
+                let is_faulty = file.module == *module;
+                assert!(!is_faulty || file.text.contains(text), "`{text}` is not in {module}");
+                (file.module, if is_faulty { file.text.replace(text, replacement) } else { file.text.to_owned() })
+            })
+            .collect();
+        let faulty: Vec<File<'_>> = faulty.iter().map(|(module, text)| File { module, text }).collect();
+        let found = machine::probe(&faulty, |_| ()).expect_err(name);
+        let first: String = found.lines().next().unwrap_or_default().chars().take(160).collect();
+        println!("{name}: {first}");
+    }
 }

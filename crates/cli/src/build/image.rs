@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use flowloom_overlay::{Parameters, compile, configuration, encode, listing};
+use flowloom_overlay::{Parameters, compile, configuration, configure, listing};
 use flowloom_session::engines::compile_for_smallest;
 use serde_json::json;
 
@@ -42,10 +42,11 @@ pub(super) fn image(args: &BuildArgs) -> Result<(), Failure> {
         let reasons = overlay::reasons(function, &compilation).join("\n  ");
         return Err(Failure::Found(format!("`{}` does not fit the parameters `{set}`:\n  {reasons}", loaded.name())));
     }
-    let image = &compilation.image;
+    let (image, writes) = configure(&compilation.image, &function.graph)
+        .map_err(|error| Failure::Found(format!("`{}` does not fit the parameters `{set}`: {error}", loaded.name())))?;
     let files = [
-        (format!("{}.image", loaded.name()), configuration(image)),
-        (format!("{}.listing", loaded.name()), listing(image, function)),
+        (format!("{}.image", loaded.name()), configuration(&image, &writes)),
+        (format!("{}.listing", loaded.name()), listing(&image, function)),
     ];
     let paths: Vec<_> = files.iter().map(|(name, _)| args.output.join(name)).collect();
     let mut checked = Files::default().reads("the function", [&args.function.path]);
@@ -57,7 +58,7 @@ pub(super) fn image(args: &BuildArgs) -> Result<(), Failure> {
     for ((_, text), path) in files.iter().zip(&paths) {
         fs::write(path, text).map_err(|e| Failure::file("written", path, &e))?;
     }
-    let words = encode(image).len();
+    let words = writes.len();
     if args.json {
         return print_json(&json!({
             "image": paths[0].display().to_string(),

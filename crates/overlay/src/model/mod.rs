@@ -46,6 +46,23 @@ pub struct Overlay {
     states: Vec<Option<State>>,
     ports: Ports,
     evicted: Vec<Eviction>,
+    /// The accesses to context tables, if they are traced.
+    accesses: Option<Vec<Access>>,
+}
+
+/// An access of a packet to a context table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Access {
+    /// The stage.
+    pub stage: u8,
+    /// The words of the key.
+    pub key: Box<[u32]>,
+    /// The row of the key in each bank.
+    pub rows: [u32; 4],
+    /// FK1, the hash by which the scheduler tells flows apart.
+    pub flow: u16,
+    /// Whether a context is stored after it.
+    pub is_stored: bool,
 }
 
 /// The state of a stateful element.
@@ -109,7 +126,8 @@ impl Overlay {
             })
             .collect();
         let reference = Reference::new(Arc::clone(&function));
-        let mut overlay = Overlay { function, image, states, ports: Ports::default(), evicted: Vec::new() };
+        let (ports, evicted, accesses) = (Ports::default(), Vec::new(), None);
+        let mut overlay = Overlay { function, image, states, ports, evicted, accesses };
         overlay.load(&reference);
         overlay
     }
@@ -138,6 +156,13 @@ impl Overlay {
     pub fn globals(&self) -> Vec<(u8, &[u32])> {
         let states = self.states.iter().enumerate();
         states.filter_map(|(number, state)| Some((number as u8, &state.as_ref()?.globals[..]))).collect()
+    }
+
+    /// As [`Datapath::process`], with the accesses of the packet to context tables.
+    pub fn process_traced(&mut self, packet: &Packet<'_>, choices: &Choices) -> (Outcome, Vec<Access>) {
+        self.accesses = Some(Vec::new());
+        let outcome = self.run(packet, choices);
+        (outcome, self.accesses.take().unwrap_or_default())
     }
 
     /// True if a sweep would remove a context.
@@ -324,10 +349,18 @@ impl Overlay {
             before.averages[at] = before.operands(&header.words).average(*average);
         }
         let conditions = before.operands(&header.words).conditions(&stage.comparators);
-        let Some(row) = matching(stage, header, before.state, conditions, found.is_full) else {
-            return self.act(&stage.otherwise, header, &before, false);
+        let row = matching(stage, header, before.state, conditions, found.is_full);
+        let (rejected, victim) = match row {
+            Some(row) => state.update(select, &key, found, &row.action, &before, header),
+            None => (false, None),
         };
-        let (rejected, victim) = state.update(select, &key, found, &row.action, &before, header);
+        if let Some(accesses) = &mut self.accesses {
+            let (rows, flow) = state.table.rows_of(&key);
+            let is_stored = state.table.find(&key).is_some();
+            let key = key[..self.image.parameters.key_bits as usize / 32].into();
+            accesses.push(Access { stage: at as u8, key, rows, flow, is_stored });
+        }
+        let Some(row) = row else { return self.act(&stage.otherwise, header, &before, false) };
         if let Some(victim) = victim {
             let element = &self.function.elements[usize::from(stage.element)];
             let key = select.key.as_ref().map_or_else(Vec::new, |key| key.bytes_of(&victim[..key.words.len()]));

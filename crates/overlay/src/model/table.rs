@@ -95,6 +95,15 @@ impl Table {
         std::array::from_fn(|way| way * self.rows + rows[way] as usize)
     }
 
+    /// The row of a key in each bank, and FK1, the hash by which the scheduler tells flows apart.
+    pub(super) fn rows_of(&self, key: &Key) -> ([u32; WAYS], u16) {
+        let candidates = self.candidates(key);
+        let rows: [u32; WAYS] = std::array::from_fn(|way| (candidates[way] - way * self.rows) as u32);
+        let half_bits = self.rows.next_power_of_two().trailing_zeros().min(8);
+        let half = |row: u32| row & ((1 << half_bits) - 1);
+        (rows, (half(rows[1]) << half_bits | half(rows[0])) as u16)
+    }
+
     fn stash(&self) -> std::ops::Range<usize> {
         WAYS * self.rows..self.places.len()
     }

@@ -21,7 +21,7 @@ pub use kind::{
     Compatibility, Engine, EngineKind, EngineOptions, InPlaceEngine, LoadEngine, LoadInPlace, LoadOnCore, Reason,
     RunOnMemory, Started, StartedInPlace,
 };
-pub use overlay::{MachineError, RegisterWrite, SimulatedMachine, compile_for_smallest};
+pub use overlay::{MachineError, RegisterWrite, SimulatedMachine, compile_for_smallest, load_overlay_files};
 pub use pipeline::{
     HostAccess, HostAnswer, Interrupted, Interruption, Operation, PipelineError, Simulated, cache_folder,
 };

@@ -13,8 +13,9 @@ use flowloom_engine::{
     Choices, Datapath, EngineError, Outcome, Output, Packet, Port, Ports, Refusal, Snapshot, Verdict,
 };
 use flowloom_overlay::image::{Policy, Step};
-use flowloom_overlay::vector::{encode_vector, place};
-use flowloom_overlay::{Driver, DriverError, Image, KeyedContexts, Overlay, Parameters, StoredContext, encode};
+use flowloom_overlay::{
+    ConfigWrite, Driver, DriverError, Image, KeyedContexts, Overlay, Parameters, StoredContext, configure, rtl,
+};
 use flowloom_random::{Draw, SplitMix64};
 
 use super::simulated::{MachineError, SimulatedMachine};
@@ -52,13 +53,15 @@ pub(in crate::engines) const KIND: EngineKind = EngineKind {
 
 /// The most packets that run ahead.
 const MOST_AHEAD: usize = 512;
+/// Time from a sweep to the end of a timer in which the sweep is not left out.
+const MARGIN_NS: u64 = 1000;
 /// The bank that a function is loaded into.
 const BANK: u8 = 0;
 
 /// What of an image the hardware does not run.
 fn lacking(image: &Image) -> Option<&'static str> {
     let mut actions = image.stages.iter().flatten().flat_map(|stage| &stage.rows).map(|row| &row.action);
-    if actions.any(|action| action.steps.iter().any(|step| is_structural(step))) {
+    if actions.any(|action| action.steps.iter().any(is_structural)) {
         return Some("it pushes or pops headers, or clones packets, which the machine in SystemVerilog does not do");
     }
     let mut contexts = image.stages.iter().flatten().filter_map(|stage| stage.context.as_ref());
@@ -83,6 +86,18 @@ fn sized(image: &Image) -> Image {
 }
 
 fn load(loaded: &Loaded, _: &EngineOptions) -> Result<Started, SessionError> {
+    load_files(loaded, &rtl::files_of(rtl::MACHINE), |_| ())
+}
+
+/// Loads a function into a machine of these files; `change` is applied to the configuration. For tests that plant faults.
+///
+/// # Errors
+/// The function does not fit, or the simulation does not start.
+pub fn load_files(
+    loaded: &Loaded,
+    files: &[rtl::File<'_>],
+    change: impl Fn(&mut Vec<ConfigWrite>),
+) -> Result<Started, SessionError> {
     let (function, compilation) = fitting(loaded)?;
     if let Some(lack) = lacking(&compilation.image) {
         return Err(SessionError::Refused(format!("`{}` does not run on {NAME}: {lack}", loaded.name())));
@@ -90,15 +105,17 @@ fn load(loaded: &Loaded, _: &EngineOptions) -> Result<Started, SessionError> {
     let refused = |error: &dyn std::error::Error| {
         SessionError::Refused(format!("`{}` does not run on {NAME}: {}", loaded.name(), with_causes(error)))
     };
-    let image = place(&sized(&compilation.image), &function.graph).map_err(|error| refused(&error))?;
-    let writes = [encode_vector(&image, &function.graph).map_err(|error| refused(&error))?, encode(&image)].concat();
+    let (image, mut writes) =
+        configure(&sized(&compilation.image), &function.graph).map_err(|error| refused(&error))?;
+    change(&mut writes);
     let note = format!("{NAME}: parameters `{}`, {} contexts", image.parameters.name, image.parameters.contexts);
-    let mut machine = SimulatedMachine::start(&image.parameters, &cache_folder(), 1).map_err(|error| match &error {
-        DriverError::Bus(MachineError::Cosim(cause)) if cause.is_missing_tool() => {
-            SessionError::Environment(with_causes(cause))
-        }
-        error => refused(error),
-    })?;
+    let mut machine =
+        SimulatedMachine::start_files(files, &image.parameters, &cache_folder(), 1).map_err(|error| match &error {
+            DriverError::Bus(MachineError::Cosim(cause)) if cause.is_missing_tool() => {
+                SessionError::Environment(with_causes(cause))
+            }
+            error => refused(error),
+        })?;
     machine.load(BANK, &writes).map_err(|error| refused(&error))?;
     let model = Overlay::new(function, Arc::new(image));
     let mut engine =
@@ -304,8 +321,8 @@ impl Datapath for Hardware {
     }
 
     fn sweep(&mut self, now_ns: u64) -> Result<(), EngineError> {
-        // Simulated sweeps take long: those that find nothing are left out.
-        if !self.model.has_expired(now_ns) {
+        // Simulated sweeps take long: those in which nothing expires, or is about to, are left out.
+        if !self.model.has_expired(now_ns.saturating_add(MARGIN_NS)) {
             return Ok(());
         }
         self.model.sweep(now_ns)?;
@@ -316,7 +333,7 @@ impl Datapath for Hardware {
         let mut found = self.model.clone();
         for (stage, _) in self.model.globals() {
             let read = |machine: &mut Driver<SimulatedMachine>| {
-                let contexts = machine.contexts(stage, BANK)?.into_iter().collect();
+                let contexts = machine.contexts(stage, BANK)?;
                 Ok::<_, DriverError<MachineError>>((contexts, machine.globals(stage, BANK)?))
             };
             let (contexts, globals) = read(&mut self.machine).map_err(|error| failed(&error))?;

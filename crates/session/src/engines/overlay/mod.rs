@@ -17,6 +17,7 @@ use crate::error::SessionError;
 use crate::load::Loaded;
 
 pub(super) use hardware::KIND as RTL;
+pub use hardware::load_files as load_overlay_files;
 
 pub(super) const KIND: EngineKind = EngineKind {
     name: "overlay",
