@@ -242,18 +242,20 @@ pub fn package() -> String {
 /// The document of the register map, `docs/book/src/machine-registers.md`.
 pub fn document() -> String {
     let mut text = "# Registers of the run-time programmable machine\n\n\
-         AXI4-Lite, registers of 32 bits, little endian. Block 0 is that of every shell of Flowloom (identification,\n\
-         status, counters); block 1 is the machine. `flowloom build --target overlay` writes the words that a function\n\
-         needs; `flowloom_overlay::Driver` makes the accesses below.\n\n\
-         - A function is loaded into the bank that is not active: `BANK`, then for each memory `ADDRESS` and its words in\n\
-         \x20 `DATA`. A write of `ACTIVE` switches to it between two packets: each packet is processed by the bank that was\n\
-         \x20 active when it started, and contexts belong to one bank. Before a bank is overwritten, no packet may use it\n\
-         \x20 (`PACKETS_0`, `PACKETS_1`), and the contexts of the old function are removed (`SWEEP`, until `STORED` is 0).\n\
-         - A transaction is a write of `COMMAND`; it is done when bit 0 of `STATUS` is 0. It takes its turn among the\n\
-         \x20 packets: it is before or after a packet of the same key as a whole.\n\
-         - An address without a register answers DECERR. A write to a register that is only read, of an unknown operation,\n\
-         \x20 or to most registers while a transaction is busy, answers SLVERR and changes nothing; so does a read of `KEY`\n\
-         \x20 and `CONTEXT` then. Registers are 0 after a reset where nothing else is said.\n\n"
+         AXI4-Lite, registers of 32 bits, little endian. Block 0 is that of every shell of Flowloom\n\
+         (identification, status, counters); block 1 is the machine. `flowloom build --target overlay`\n\
+         writes the words that a function needs; `flowloom_overlay::Driver` makes the accesses below.\n\n\
+         - A function is loaded into the bank that is not active: `BANK`, then for each memory `ADDRESS`\n\
+         \x20 and its words in `DATA`. A write of `ACTIVE` switches to it between two packets: each packet is\n\
+         \x20 processed by the bank that was active when it started, and contexts belong to one bank. Before\n\
+         \x20 a bank is overwritten, no packet may use it (`PACKETS_0`, `PACKETS_1`), and the contexts of the\n\
+         \x20 old function are removed (`SWEEP`, until `STORED` is 0).\n\
+         - A transaction is a write of `COMMAND`; it is done when bit 0 of `STATUS` is 0. It takes its turn\n\
+         \x20 among the packets: it is before or after a packet of the same key as a whole.\n\
+         - An address without a register answers DECERR. A write to a register that is only read, of an\n\
+         \x20 unknown operation, or to most registers while a transaction is busy, answers SLVERR and changes\n\
+         \x20 nothing; so does a read of `KEY` and `CONTEXT` then. Registers are 0 after a reset where nothing\n\
+         \x20 else is said.\n\n"
         .to_owned();
     text += "| address | registers | number | access | meaning |\n| --- | --- | --- | --- | --- |\n";
     for Register { name, offset, count, access, meaning } in REGISTERS {

@@ -2,6 +2,7 @@
 //! The software model of the machine. It runs images; of the function it uses the parse graph and the names of maps.
 
 mod alu;
+mod extract;
 mod table;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ use crate::stored::StoredContext;
 use crate::vector::USER_BYTES;
 use crate::word::{Word, words_of};
 use alu::Operands;
+use extract::Extract;
 pub(crate) use table::Context;
 pub(crate) use table::MAX_REGISTERS;
 use table::{Key, MAX_KEY, NO_DEADLINE, Place, Table};
@@ -42,6 +44,8 @@ const ENGINE_STEPS: u32 = 8;
 pub struct Overlay {
     function: Arc<Function>,
     image: Arc<Image>,
+    /// By word of the header vector.
+    extracts: Arc<[Extract]>,
     /// By stage.
     states: Vec<Option<State>>,
     ports: Ports,
@@ -127,7 +131,8 @@ impl Overlay {
             .collect();
         let reference = Reference::new(Arc::clone(&function));
         let (ports, evicted, accesses) = (Ports::default(), Vec::new(), None);
-        let mut overlay = Overlay { function, image, states, ports, evicted, accesses };
+        let extracts = image.words.iter().map(|word| Extract::of(*word)).collect();
+        let mut overlay = Overlay { function, image, extracts, states, ports, evicted, accesses };
         overlay.load(&reference);
         overlay
     }
@@ -291,8 +296,8 @@ impl Overlay {
             *clock = (now_ns / unit_ns) as u32;
         }
         let mut words = [0; MAX_WORDS];
-        for (value, word) in words.iter_mut().zip(&self.image.words) {
-            *value = word.extract(packet.bytes, layers, packet.port.0, &clocks);
+        for (value, extract) in words.iter_mut().zip(&*self.extracts) {
+            *value = extract.value(packet.bytes, layers, packet.port.0, &clocks);
         }
         for (word, value) in &self.image.initial_metadata {
             words[usize::from(*word)] = *value;
@@ -589,7 +594,7 @@ impl State {
     ) -> (bool, Option<Key>) {
         let Found { place, mut context, is_full } = found;
         let operands = before.operands(&header.words);
-        let mut globals = self.globals.clone();
+        let mut globals = before.globals;
         let (mut carry, mut writes_register) = (false, false);
         for alu in &action.alus {
             let (value, out) = operands.compute(alu.value, carry);
@@ -640,7 +645,7 @@ impl State {
                 }
             }
         }
-        self.globals = globals;
+        self.globals.iter_mut().zip(globals).for_each(|(own, value)| *own = value);
         for _ in 0..ENGINE_STEPS {
             if !self.table.step() {
                 break;
