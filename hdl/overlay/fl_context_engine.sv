@@ -189,7 +189,9 @@ module fl_context_engine #(
     if (uses_stash) is_stale |= stash_writes_i[sweep_q[StashBits-1:0]];
     is_busy    = in_flight(flow_q, flight_valid_i, flight_hash_i)
         || (exchanges_q && in_flight(flow, flight_valid_i, flight_hash_i));
-    can_change = state_q == Change && !still_i && !is_stale && !is_busy && (uses_stash || !writes_i[changed_way]);
+    // Entries of the stash have one bus for writes, and packets come first.
+    can_change = state_q == Change && !still_i && !is_stale && !is_busy && (uses_stash || !writes_i[changed_way])
+        && stash_writes_i == '0;
     issue      = (state_q == Read) ? pending_q & ~writes_i : '0;
     changes    = (job_q == Place) ? served.valid : swept.valid;
     commits    = can_change && changes;

@@ -218,6 +218,15 @@ module fl_context_table #(
       .still_i
   );
 
+  // The engine writes no entry of the stash in a cycle in which a packet does.
+  logic             packet_writes_stash;
+  logic [Stash-1:0] stash_write;
+  entry_t           stash_entry;
+
+  assign packet_writes_stash = (stores || removes) && target_stash != '0;
+  assign stash_write         = packet_writes_stash ? target_stash : engine_stash & {Stash{engine_stash_write}};
+  assign stash_entry         = packet_writes_stash ? (stores ? new_entry : '0) : engine_stash_entry;
+
   for (genvar way = 0; way < 4; way++) begin : gen_bank
     logic   acts;
     entry_t entry;
@@ -278,8 +287,7 @@ module fl_context_table #(
     wrote_q     <= bank_write;
     wrote_row_q <= bank_row;
     for (int unsigned at = 0; at < Stash; at++) begin
-      if (engine_stash_write && engine_stash[at]) stash_q[at] <= engine_stash_entry;
-      if ((stores || removes) && target_stash[at]) stash_q[at] <= stores ? new_entry : '0;
+      if (stash_write[at]) stash_q[at] <= stash_entry;
     end
     for (int unsigned bank = 0; bank < 2; bank++) begin
       stored_q[bank] <= stored_q[bank] + CountBits'(is_new && own_bank == 1'(bank))

@@ -114,6 +114,8 @@ module fl_efsm_act
   logic [Alus-1:0][31:0]   results;
   logic [Alus-1:0]         carries;
   logic [Writes-1:0][31:0] written;
+  logic [Registers-1:0][31:0] register_results;
+  logic [Globals-1:0][31:0]   global_results;
 
   // The value cut to its width, and extended.
   function automatic logic [31:0] narrowed(logic [31:0] value, logic [4:0] width, logic is_signed);
@@ -225,23 +227,32 @@ module fl_efsm_act
       end
     end
 
-    registers_o       = operands_i[Words+:Registers];
-    register_writes_o = '0;
-    globals_o         = operands_i[Words+Registers+:Globals];
-    global_writes_o   = '0;
-    for (int unsigned number = 0; number < Alus; number++) begin
-      for (int unsigned at = 0; at < Registers; at++) begin
+    // The result for each register is chosen before it is cut to the register's width.
+    for (int unsigned at = 0; at < Registers; at++) begin
+      register_results[at]  = '0;
+      register_writes_o[at] = 1'b0;
+      for (int unsigned number = 0; number < Alus; number++) begin
         if (active_i && instruction.alus[number].kind == 2'd1 && instruction.alus[number].index == 4'(at)) begin
-          registers_o[at] = narrowed(results[number], types.registers[at].width, types.registers[at].is_signed);
+          register_results[at]  = results[number];
           register_writes_o[at] = 1'b1;
         end
       end
-      for (int unsigned at = 0; at < Globals; at++) begin
+      registers_o[at] = register_writes_o[at]
+          ? narrowed(register_results[at], types.registers[at].width, types.registers[at].is_signed)
+          : operands_i[Words+at];
+    end
+    for (int unsigned at = 0; at < Globals; at++) begin
+      global_results[at]  = '0;
+      global_writes_o[at] = 1'b0;
+      for (int unsigned number = 0; number < Alus; number++) begin
         if (active_i && instruction.alus[number].kind == 2'd2 && instruction.alus[number].index == 4'(at)) begin
-          globals_o[at] = narrowed(results[number], types.globals[at].width, types.globals[at].is_signed);
+          global_results[at]  = results[number];
           global_writes_o[at] = 1'b1;
         end
       end
+      globals_o[at] = global_writes_o[at]
+          ? narrowed(global_results[at], types.globals[at].width, types.globals[at].is_signed)
+          : operands_i[Words+Registers+at];
     end
     moves_o    = instruction.moves;
     state_o    = instruction.state;

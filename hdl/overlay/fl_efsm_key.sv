@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Key extractor of an element: the words of a flow key, in the direction that both sides of a connection share.
 //
+//   header vector ─► words of the key ─┬─► comparison of the sides ─┐
+//                                      └─► as they are, or mirrored ┴─► key
+//
+// The sides of a connection are words of the key.
+//
 // Latency: 0 cycles. Throughput: one key a cycle. Handshake: none.
 // Source: [FlowBlaze 3.2]
 module fl_efsm_key
@@ -21,23 +26,25 @@ module fl_efsm_key
 );
 
   localparam int unsigned WordBits = $clog2(Words);
+  localparam int unsigned IndexBits = (KeyWords > 1) ? $clog2(KeyWords) : 1;
   // Pairs of words in the comparison of the sides: addresses and ports.
   localparam int unsigned Sides = KeyWords / 2 + 1;
 
   typedef struct packed {
-    logic                rotates;
-    logic [WordBits-1:0] mirrored;
-    logic [WordBits-1:0] word;
-    logic                valid;
+    logic                 rotates;
+    // The word of the key that takes its place.
+    logic [IndexBits-1:0] mirrored;
+    logic [WordBits-1:0]  word;
+    logic                 valid;
   } key_word_t;
 
   // Halves: 0 the whole word, 1 the upper, 2 the lower half.
   typedef struct packed {
-    logic [1:0]          right_half;
-    logic [WordBits-1:0] right;
-    logic [1:0]          left_half;
-    logic [WordBits-1:0] left;
-    logic                valid;
+    logic [1:0]           right_half;
+    logic [IndexBits-1:0] right;
+    logic [1:0]           left_half;
+    logic [IndexBits-1:0] left;
+    logic                 valid;
   } side_t;
 
   typedef struct packed {
@@ -47,9 +54,10 @@ module fl_efsm_key
     key_word_t [KeyWords-1:0] words;
   } key_t;
 
-  key_t                   of_bank;
-  logic [Sides-1:0][31:0] left, right;
-  logic                   is_mirrored;
+  key_t                      of_bank;
+  logic [KeyWords-1:0][31:0] selected;
+  logic [Sides-1:0][31:0]    left, right;
+  logic                      is_mirrored;
 
   fl_config_bank #(
       .Bits($bits(key_t)),
@@ -70,17 +78,19 @@ module fl_efsm_key
   endfunction
 
   always_comb begin
+    for (int unsigned at = 0; at < KeyWords; at++) begin
+      selected[at] = of_bank.words[at].valid ? words_i[of_bank.words[at].word] : '0;
+    end
     for (int unsigned at = 0; at < Sides; at++) begin
-      left[at]  = of_bank.sides[at].valid ? half(words_i[of_bank.sides[at].left], of_bank.sides[at].left_half) : '0;
-      right[at] = of_bank.sides[at].valid ? half(words_i[of_bank.sides[at].right], of_bank.sides[at].right_half) : '0;
+      left[at]  = of_bank.sides[at].valid ? half(selected[of_bank.sides[at].left], of_bank.sides[at].left_half) : '0;
+      right[at] = of_bank.sides[at].valid ? half(selected[of_bank.sides[at].right], of_bank.sides[at].right_half) : '0;
     end
     is_mirrored = left > right;
     present_o   = (presence_i & of_bank.presence) == of_bank.presence;
     for (int unsigned at = 0; at < KeyWords; at++) begin
-      automatic logic [WordBits-1:0] from = is_mirrored ? of_bank.words[at].mirrored : of_bank.words[at].word;
-      automatic logic [31:0] word = words_i[from];
-      if (is_mirrored && of_bank.words[at].rotates) word = {word[15:0], word[31:16]};
-      key_o[at] = of_bank.words[at].valid ? word : '0;
+      automatic logic [31:0] mirrored = selected[of_bank.words[at].mirrored];
+      if (of_bank.words[at].rotates) mirrored = {mirrored[15:0], mirrored[31:16]};
+      key_o[at] = is_mirrored ? mirrored : selected[at];
     end
   end
 

@@ -411,12 +411,18 @@ impl Encoder<'_> {
         let parameters = &self.image.parameters;
         let word_bits = bits_for(parameters.words);
         let key_words = parameters.key_bits / 32;
+        let index_bits = bits_for(key_words).max(1);
+        // Mirrored words and sides are words of the key.
+        let index_of = |wanted: u8| {
+            let position = key.and_then(|key| key.words.iter().position(|word| word.word == wanted));
+            position.unwrap_or(0) as u32
+        };
         let mut bits = Bits::default();
         for at in 0..key_words as usize {
             let word = key.and_then(|key| key.words.get(at));
             bits.push(word.is_some().into(), 1);
             bits.push(word.map_or(0, |word| word.word).into(), word_bits);
-            bits.push(word.map_or(0, |word| word.mirrored).into(), word_bits);
+            bits.push(word.map_or(0, |word| index_of(word.mirrored)), index_bits);
             bits.push(word.is_some_and(|word| word.rotates).into(), 1);
         }
         let sides = key_words as usize / 2 + 1;
@@ -430,7 +436,7 @@ impl Encoder<'_> {
             let (left, right) = pairs.get(at).map_or(((0, 0), (0, 0)), |(l, r)| (part(*l), part(*r)));
             bits.push((at < pairs.len()).into(), 1);
             for (word, half) in [left, right] {
-                bits.push(word.into(), word_bits);
+                bits.push(index_of(word), index_bits);
                 bits.push(half, 2);
             }
         }
