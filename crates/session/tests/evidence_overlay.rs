@@ -37,8 +37,10 @@ fn evidence_overlay_model() {
         for variant in &subject.variants {
             let function = &variant.function;
             let Some(mut engines) = engines(function) else {
-                assert!(REFUSED.contains(&subject.name.as_str()), "no machine runs {}", subject.name);
-                println!("{:26} refused", subject.name);
+                // Cases of the corpus may need more than any machine has.
+                let is_shipped = adversarial::names().iter().any(|path| path.ends_with(&format!("/{}", subject.name)));
+                assert!(!is_shipped || REFUSED.contains(&subject.name.as_str()), "no machine runs {}", subject.name);
+                println!("{:26} refused{}", subject.name, if is_shipped { "" } else { ", a case of the corpus" });
                 continue;
             };
             let packets = shipped::made(function, SEED, PACKETS);
