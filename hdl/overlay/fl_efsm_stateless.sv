@@ -12,7 +12,7 @@ module fl_efsm_stateless
 #(
     parameter int unsigned Words = 24,
     parameter int unsigned Conditions = 8,
-    parameter int unsigned Alus = 2,
+    parameter int unsigned Alus = 3,
     parameter int unsigned Writes = 6,
     parameter int unsigned MatchWords = 4,
     parameter int unsigned Rows = 32,

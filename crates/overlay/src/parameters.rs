@@ -110,7 +110,7 @@ pub(crate) const CLOCKS: usize = 2;
 /// Pairs of timeouts that the rows of an element set.
 pub(crate) const TIMEOUTS: usize = 16;
 /// ALUs of a stateless element.
-pub(crate) const STATELESS_ALUS: u32 = 2;
+pub(crate) const STATELESS_ALUS: u32 = 3;
 /// Moving averages of an element, each of one register.
 pub(crate) const AVERAGES: usize = 2;
 
